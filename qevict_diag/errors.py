@@ -1,0 +1,43 @@
+"""Everything that qevict-diag raises on purpose.
+
+    QEvictError                 one line: what was given, what is allowed, what to do
+    ├── InputError              a prompt, a text file, an option, a device
+    │   ├── BudgetError         a byte budget or window that leaves no history
+    │   └── ReadingError        a reading that does not exist
+    ├── ModelError              a model that cannot be had, loaded or recorded
+    ├── RecordError             a recording whose self-check failed
+    ├── TraceError              a trace that is damaged, unknown or incomplete
+    └── MetricError             a metric that needs what the trace or replay lacks
+"""
+
+
+class QEvictError(Exception):
+    """Base of all errors a user can meet; the command line prints it in one line and exits with 1."""
+
+
+class InputError(QEvictError, ValueError):
+    """An argument, a text or a device that cannot be used."""
+
+
+class BudgetError(InputError):
+    """A byte budget, a window size or protected regions that do not fit together."""
+
+
+class ReadingError(InputError):
+    """A name or value that is not in the table of readings."""
+
+
+class ModelError(QEvictError):
+    """A model that cannot be fetched, loaded or recorded."""
+
+
+class RecordError(QEvictError):
+    """A recording that disagrees with the model's own attention or is incomplete."""
+
+
+class TraceError(QEvictError):
+    """A trace that is missing, damaged, of an unknown version or inconsistent."""
+
+
+class MetricError(QEvictError):
+    """A metric that needs what the trace or the replay does not have."""

@@ -1,0 +1,117 @@
+"""One recorded layer: what its attention saw, and what follows from it.
+
+Axes: H query heads, KV key-value heads (query head h reads key-value head h // (H / KV)), P prompt length, G decode
+queries, T = P + G positions, d head width, d_v value width. Decode query t sits at position P + t.
+"""
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from qevict_diag import rope
+from qevict_diag.errors import MetricError
+
+
+@dataclass(frozen=True)
+class AttentionSpec:
+    """How a layer turns queries and keys into probabilities (an entry of the manifest's ``attention`` list)."""
+
+    layer: int
+    scaling: float
+    sliding_window: int | None = None
+    softcap: float | None = None
+    sink_logits: tuple[float, ...] | None = None
+    rope: str | None = None
+    rope_style: rope.Style | None = None
+    rotary_dim: int = 0
+    rotary_start: int = 0
+    pv_residual: float = 0.0
+
+
+@dataclass(frozen=True, eq=False)
+class LayerTrace:
+    """The recorded tensors of one layer, in the model's own dtype unless said otherwise."""
+
+    spec: AttentionSpec
+    query: Tensor  # [H, G, d] decode queries as the attention saw them (post-RoPE)
+    key: Tensor  # [KV, T, d] all keys (post-RoPE)
+    value: Tensor  # [KV, T, d_v]
+    prompt_mass: Tensor  # float32 [H, P] what all prompt queries together gave each position
+    lse: Tensor  # float32 [H, G] log-sum-exp of each decode query's logits, as recorded
+    prompt_query: Tensor | None = None  # [H, O, d]
+    prompt_query_positions: tuple[int, ...] = ()
+    cos: Tensor | None = None  # float32 [T, rotary_dim]
+    sin: Tensor | None = None
+
+    @property
+    def prefill(self) -> int:
+        """Prompt length P."""
+        return self.prompt_mass.shape[-1]
+
+    @property
+    def decode(self) -> int:
+        """Number of recorded decode queries G."""
+        return self.query.shape[-2]
+
+    def logits(self, queries: slice = slice(None), key: Tensor | None = None) -> Tensor:
+        """Attention logits [H, g, T] of the decode queries ``queries``, -inf where a position is invisible.
+
+        ``key`` [KV, T, d] replaces the recorded keys (the quantized tier asks for this). float32.
+        """
+        return self._logits(self.query[:, queries], self._positions()[queries], key)
+
+    def attention(self, queries: slice = slice(None)) -> Tensor:
+        """FullKV attention probabilities [H, g, T] = exp(logits - lse) of the decode queries, float32.
+
+        Rows add up to 1, or to 1 minus the sink logit's share in models that have one.
+        """
+        return torch.exp(self.logits(queries) - self.lse[:, queries, None])
+
+    def prompt_attention(self) -> Tensor:
+        """Probabilities [H, O, T] of the stored prompt queries, float32; MetricError when none were stored."""
+        if self.prompt_query is None:
+            raise MetricError("the trace stores no prompt queries; record again with --prompt-queries")
+        logits = self._logits(self.prompt_query, torch.tensor(self.prompt_query_positions))
+        normalizer = torch.logsumexp(logits, dim=-1)
+        if self.spec.sink_logits is not None:
+            normalizer = torch.logaddexp(normalizer, torch.tensor(self.spec.sink_logits)[:, None])
+        return torch.exp(logits - normalizer[..., None])
+
+    def key_pre_rope(self) -> Tensor:
+        """Keys [KV, T, d] before the rotary embedding (after any key norm), float32.
+
+        Equals the recorded keys in a layer without rotary embedding.
+        """
+        key = self.key.float()
+        if self.cos is None or self.sin is None or self.spec.rope_style is None:
+            return key
+        return rope.unrotate(key, self.cos, self.sin, self.spec.rope_style, self.spec.rotary_start)
+
+    def rotate(self, key: Tensor) -> Tensor:
+        """Put keys [KV, T, d] of `key_pre_rope` back at their absolute positions."""
+        if self.cos is None or self.sin is None or self.spec.rope_style is None:
+            return key
+        return rope.rotate(key, self.cos, self.sin, self.spec.rope_style, self.spec.rotary_start)
+
+    def _positions(self) -> Tensor:
+        return torch.arange(self.prefill, self.prefill + self.decode)
+
+    def _logits(self, query: Tensor, positions: Tensor, key: Tensor | None = None) -> Tensor:
+        key = (self.key if key is None else key).float()
+        heads, kv_heads = query.shape[0], key.shape[0]
+        grouped = query.float().reshape(kv_heads, -1, query.shape[-1])  # group and query axes in one product
+        logits = (grouped @ key.transpose(-1, -2)).reshape(heads, query.shape[1], -1) * self.spec.scaling
+        if self.spec.softcap is not None:
+            logits = torch.tanh(logits / self.spec.softcap) * self.spec.softcap
+        return logits.masked_fill(~visible(positions, key.shape[-2], self.spec.sliding_window), float("-inf"))
+
+
+def visible(positions: Tensor, length: int, sliding_window: int | None) -> Tensor:
+    """Which of ``length`` key positions a query at each of ``positions`` sees: bool [query, position].
+
+    Causal, and in a sliding layer only the last ``sliding_window`` positions, the query's own among them.
+    """
+    distance = positions[:, None] - torch.arange(length, device=positions.device)
+    seen = distance >= 0
+    return seen if sliding_window is None else seen & (distance < sliding_window)
