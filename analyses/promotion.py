@@ -1,0 +1,85 @@
+"""What promotion from the quantized tier is worth: R3 with and without it on the same traces.
+
+Table 18; paper, Appendix K. The paper's two conditions use different articles, so its difference is directional only;
+here both replay the same traces, and the difference is paired.
+"""
+
+from functools import partial
+
+import numpy as np
+import polars as pl
+from qevict_diag.analyses import published
+from qevict_diag.analyses.cells import Cells, Grid, How, cells, grid, rows_of
+
+from qevict_diag import statistics
+from qevict_diag.statistics import Interval
+
+WITH, WITHOUT = "R3", "R3-one-way"
+QUANTITIES: tuple[tuple[str, str, How, str], ...] = (
+    ("fmm", "fmm", "mean", "lower"),
+    ("qsa", "qsa", "mean", "higher"),
+    ("mass_ratio", "mass_ratio", "pooled", "higher"),
+    ("lir", "lir", "pooled", "higher"),
+    ("promotions", "promotions", "mean", "higher"),
+)
+COLUMNS = {
+    "quantity": pl.String,
+    "better": pl.String,
+    "without": pl.Float64,
+    "without_low": pl.Float64,
+    "without_high": pl.Float64,
+    "with": pl.Float64,
+    "with_low": pl.Float64,
+    "with_high": pl.Float64,
+    "difference": pl.Float64,
+    "difference_low": pl.Float64,
+    "difference_high": pl.Float64,
+    "p_value": pl.Float64,
+    "n": pl.Int64,
+    "layers": pl.Int64,
+    "reading": pl.String,
+}
+
+
+def compare(frame: pl.DataFrame, min_inactive: int = 3, over: Grid | None = None) -> pl.DataFrame:
+    """Put R3 without promotion, R3 with it and the paired difference (with - without) side by side, one quantity a row.
+
+    ``promotions`` is the number of Q→F transitions over all layers and traces; LIR is the policy's own, pooled.
+    ``p_holm`` corrects the two-sided bootstrap p-values for the number of quantities.
+    """
+    over = over or grid(frame)
+    reading = rows_of(frame, "fmm", policy=WITH)["reading"][0]
+    rows = [
+        (name, better, *_compared(_pair(frame, over, metric, how, reading, min_inactive), over), reading)
+        for name, metric, how, better in QUANTITIES
+    ]
+    table = pl.DataFrame(rows, schema=COLUMNS, orient="row")
+    table = table.with_columns(p_holm=pl.Series(statistics.holm(table["p_value"].to_numpy())))
+    for side in ("without", "with"):
+        table = published.attach(table, f"published_{side}", ["quantity"], partial(published.value, "promotion", side))
+    return table
+
+
+def _pair(frame: pl.DataFrame, over: Grid, metric: str, how: How, reading: str, lag: int) -> list[Cells]:
+    where = {"group": "policy", "lag": lag} if metric == "lir" else {}
+    both = [rows_of(frame, metric, policy=policy, reading=reading, **where) for policy in (WITHOUT, WITH)]
+    found = [cells(rows, over, ("policy",), how) for rows in both]
+    return [_totals(part) for part in found] if metric == "promotions" else found
+
+
+def _totals(part: Cells) -> Cells:
+    """Make the ratio a total: with a denominator that adds up to 1, Σ numerator / Σ denominator counts."""
+    share = np.full(part.denominator.shape, 1 / part.denominator[0].size)
+    return Cells(part.keys, part.numerator, share, part.count, part.undefined)
+
+
+def _compared(pair: list[Cells], over: Grid) -> tuple[float | int, ...]:
+    sums = [(part.numerator[0], part.denominator[0]) for part in pair]
+    without, with_ = (statistics.two_level(*part, over.weights) for part in sums)
+    change = statistics.paired_difference(sums[1], sums[0], over.weights)
+    limits = [number for part in (without, with_, change.interval) for number in _numbers(part)]
+    return (*limits, change.p_value, without.n, len(over.layers))
+
+
+def _numbers(interval: Interval) -> tuple[float, float, float]:
+    return interval.estimate, interval.low, interval.high

@@ -1,0 +1,82 @@
+"""Sums over (article, layer) cells: means count what is defined, pooled rates add up, pairs share their draws."""
+
+import math
+
+import frames
+import numpy as np
+import polars as pl
+import pytest
+from qevict_diag.analyses import cells
+
+from qevict_diag.errors import MetricError
+
+
+@pytest.fixture(scope="module")
+def frame():
+    return frames.measurements(policies=("R1", "R3"))
+
+
+def rows(values, metric="fmm"):
+    base = frames.measurements(traces=1, layers=1, heads=1, decode=8 * len(values), policies=("R2",))
+    return base.filter(pl.col("metric") == metric).with_columns(value=pl.Series(values))
+
+
+def test_a_mean_leaves_undefined_values_out_and_counts_them():
+    measured = rows([0.2, math.nan, 0.4])
+    found = cells.estimates(measured, cells.grid(measured), ("policy",), "mean").row(0, named=True)
+    assert found["estimate"] == pytest.approx(0.3)
+    assert (found["count"], found["undefined"]) == (2, 1)
+
+
+def test_all_undefined_is_undefined():
+    measured = rows([math.nan, math.nan])
+    found = cells.estimates(measured, cells.grid(measured), ("policy",), "mean").row(0, named=True)
+    assert math.isnan(found["estimate"])
+
+
+def test_mean_of_ratios_and_ratio_of_sums_differ():
+    measured = rows([0.5, 0.0]).with_columns(numerator=pl.Series([1.0, 0.0]), denominator=pl.Series([2.0, 98.0]))
+    over = cells.grid(measured)
+    mean, pooled = (cells.estimates(measured, over, ("policy",), how)["estimate"][0] for how in ("mean", "pooled"))
+    assert mean == pytest.approx(0.25)
+    assert pooled == pytest.approx(0.01)
+
+
+def test_the_grid_holds_every_article_and_layer(frame):
+    over = cells.grid(frame)
+    assert (over.traces, over.layers) == (("article-0", "article-1"), (0, 1, 2, 3))
+    assert over.weights.shape[1:] == (2, 4)
+
+
+def test_cells_land_where_they_belong(frame):
+    over = cells.grid(frame)
+    fmm = cells.rows_of(frame, "fmm")
+    block = cells.cells(fmm, over, ("policy",), "mean")
+    for at, (policy,) in enumerate(block.keys.rows()):
+        for a, trace in enumerate(over.traces):
+            for b, layer in enumerate(over.layers):
+                part = fmm.filter(policy=policy, trace=trace, layer=layer)
+                assert block.numerator[at, a, b] == pytest.approx(part["value"].sum())
+                assert block.denominator[at, a, b] == len(part)
+
+
+def test_the_order_of_the_rows_does_not_matter(frame):
+    shuffled = frame.sample(fraction=1, shuffle=True, seed=1)
+    fmm = [cells.estimates(cells.rows_of(f, "fmm"), cells.grid(f), ("policy",), "mean") for f in (frame, shuffled)]
+    assert fmm[0].select("low", "high").to_numpy() == pytest.approx(fmm[1].select("low", "high").to_numpy())
+
+
+def test_draws_are_the_same_for_every_quantity(frame):
+    first, second = cells.grid(frame), cells.grid(frame.filter(policy="R3"))
+    assert np.array_equal(first.weights, second.weights)
+
+
+def test_the_window_is_read_off_steps_and_events(frame):
+    assert dict(cells.window_of(frame).rows()) == {"R1": 1, "R3": 8}
+
+
+def test_what_was_not_measured_is_an_error(frame):
+    with pytest.raises(MetricError, match="no measurement of metric qsa, policy R1; measure it first"):
+        cells.rows_of(frame, "qsa", policy="R1")
+    with pytest.raises(MetricError, match="no measurement to analyse"):
+        cells.grid(frame.clear())
