@@ -1,13 +1,13 @@
 """Everything that qevict-diag raises on purpose.
 
-    QEvictError                 one line: what was given, what is allowed, what to do
-    ├── InputError              a prompt, a text file, an option, a device
-    │   ├── BudgetError         a byte budget or window that leaves no history
-    │   └── ReadingError        a reading that does not exist
-    ├── ModelError              a model that cannot be had, loaded or recorded
-    ├── RecordError             a recording whose self-check failed
-    ├── TraceError              a trace that is damaged, unknown or incomplete
-    └── MetricError             a metric that needs what the trace or replay lacks
+QEvictError                 one line: what was given, what is allowed, what to do
+├── InputError              a prompt, a text file, an option, a device
+│   ├── BudgetError         a byte budget or window that leaves no history
+│   └── ReadingError        a reading that does not exist
+├── ModelError              a model that cannot be had, loaded or recorded
+├── RecordError             a recording whose self-check failed
+├── TraceError              a trace that is damaged, unknown or incomplete
+└── MetricError             a metric that needs what the trace or replay lacks
 """
 
 

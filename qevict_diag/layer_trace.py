@@ -5,12 +5,33 @@ queries, T = P + G positions, d head width, d_v value width. Decode query t sits
 """
 
 from dataclasses import dataclass
+from typing import Protocol
 
 import torch
 from torch import Tensor
 
 from qevict_diag import rope
 from qevict_diag.errors import MetricError
+from qevict_diag.rope import Style
+
+
+@dataclass(frozen=True)
+class TraceShape:
+    """Sizes of a trace; lengths in tokens, widths in channels."""
+
+    layers: int
+    heads: int
+    kv_heads: int
+    head_dim: int
+    value_dim: int
+    prefill: int
+    decode: int
+    vocab: int
+
+    @property
+    def length(self) -> int:
+        """Final length T = P + G."""
+        return self.prefill + self.decode
 
 
 @dataclass(frozen=True)
@@ -23,7 +44,7 @@ class AttentionSpec:
     softcap: float | None = None
     sink_logits: tuple[float, ...] | None = None
     rope: str | None = None
-    rope_style: rope.Style | None = None
+    rope_style: Style | None = None
     rotary_dim: int = 0
     rotary_start: int = 0
     pv_residual: float = 0.0
@@ -81,18 +102,27 @@ class LayerTrace:
     def key_pre_rope(self) -> Tensor:
         """Keys [KV, T, d] before the rotary embedding (after any key norm), float32.
 
-        Equals the recorded keys in a layer without rotary embedding.
+        Equals the recorded keys in a layer without rotary embedding. MetricError when the layer has one that the
+        recorder could not identify.
         """
         key = self.key.float()
-        if self.cos is None or self.sin is None or self.spec.rope_style is None:
-            return key
-        return rope.unrotate(key, self.cos, self.sin, self.spec.rope_style, self.spec.rotary_start)
+        tables = self._tables()
+        return key if tables is None else rope.unrotate(key, *tables, self.spec.rotary_start)
 
     def rotate(self, key: Tensor) -> Tensor:
         """Put keys [KV, T, d] of `key_pre_rope` back at their absolute positions."""
+        tables = self._tables()
+        return key if tables is None else rope.rotate(key, *tables, self.spec.rotary_start)
+
+    def _tables(self) -> tuple[Tensor, Tensor, Style] | None:
+        if self.spec.rope is None:
+            return None
         if self.cos is None or self.sin is None or self.spec.rope_style is None:
-            return key
-        return rope.rotate(key, self.cos, self.sin, self.spec.rope_style, self.spec.rotary_start)
+            raise MetricError(
+                f"layer {self.spec.layer} has a rotary embedding that the recorder could not identify, so its keys before "
+                "it are unknown; what needs them (the quantized tier) cannot be computed, use a two-tier policy"
+            )
+        return self.cos, self.sin, self.spec.rope_style
 
     def _positions(self) -> Tensor:
         return torch.arange(self.prefill, self.prefill + self.decode)
@@ -105,6 +135,29 @@ class LayerTrace:
         if self.spec.softcap is not None:
             logits = torch.tanh(logits / self.spec.softcap) * self.spec.softcap
         return logits.masked_fill(~visible(positions, key.shape[-2], self.spec.sliding_window), float("-inf"))
+
+
+class Recorded(Protocol):
+    """What a replay needs of a trace: its shape and its recorded layers. `qevict_diag.trace.Trace` is one."""
+
+    @property
+    def name(self) -> str:
+        """What its rows are called."""
+
+    @property
+    def model_id(self) -> str:
+        """The model it was recorded from."""
+
+    @property
+    def shape(self) -> TraceShape:
+        """Sizes."""
+
+    @property
+    def layers(self) -> tuple[int, ...]:
+        """Recorded layer numbers."""
+
+    def layer(self, layer: int) -> LayerTrace:
+        """One recorded layer."""
 
 
 def visible(positions: Tensor, length: int, sliding_window: int | None) -> Tensor:

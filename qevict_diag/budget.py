@@ -1,0 +1,140 @@
+"""From a share of the FullKV bytes to whole windows: the one place where budgets become integers.
+
+Per layer and key-value head, with element size e, key width d and value width d_v (definitions.md, section 4):
+
+    full(Ω)   = Ω·(d + d_v)·e
+    low(Ω, b) = Ω·(d + d_v)·b/8 + 2·d·2 + 2·Ω·2
+    B_hist    = (floor(ρ·T) - S - R)·(d + d_v)·e
+    K_f = floor((1 - q)·B_hist / full(Ω)),  K_q = floor(q·B_hist / low(Ω, b))
+
+ρ and q are exact rationals. The paper's diagnostics use q = 1/2, its general default is 7/10.
+"""
+
+from dataclasses import dataclass
+from fractions import Fraction
+
+from qevict_diag.errors import BudgetError
+
+METADATA_BYTES = 2  # scales and zeros are fp16
+BITS = (2, 4)
+
+
+def exact(value: "str | int | float | Fraction", name: str = "budget") -> Fraction:
+    """Read ``1/5``, ``0.2`` or ``20%`` as an exact rational; a float is read as it prints, so 0.2 is 1/5."""
+    text = str(value).strip()
+    try:
+        return Fraction(text[:-1]) / 100 if text.endswith("%") else Fraction(text)
+    except (ValueError, ZeroDivisionError):
+        raise BudgetError(f"{name} {value!r}: write a fraction (1/5), a decimal (0.2) or a percentage (20%)") from None
+
+
+@dataclass(frozen=True)
+class Geometry:
+    """What the byte counts depend on: lengths in tokens, widths in channels, element size in bytes."""
+
+    prefill: int
+    decode: int
+    head_dim: int
+    value_dim: int
+    element_size: int = 2
+
+    @property
+    def length(self) -> int:
+        """Final length T = P + G."""
+        return self.prefill + self.decode
+
+    @property
+    def token_bytes(self) -> int:
+        """Bytes of one token's key and value at full precision, one key-value head."""
+        return (self.head_dim + self.value_dim) * self.element_size
+
+
+@dataclass(frozen=True)
+class Budget:
+    """The settings that turn bytes into windows; ratios are exact rationals."""
+
+    ratio: Fraction = Fraction(1, 5)
+    quantized_fraction: Fraction = Fraction(1, 2)
+    bits: int = 2
+    sinks: int = 5
+    recent: int = 32
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "ratio", exact(self.ratio))
+        object.__setattr__(self, "quantized_fraction", exact(self.quantized_fraction, "quantized fraction"))
+        if not 0 < self.ratio <= 1:
+            raise BudgetError(f"budget {self.ratio}: must be above 0 and at most 1")
+        if not 0 <= self.quantized_fraction <= 1:
+            raise BudgetError(f"quantized fraction {self.quantized_fraction}: must lie in 0..1")
+        if self.bits not in BITS:
+            raise BudgetError(f"bits {self.bits}: allowed are {', '.join(map(str, BITS))}")
+        if self.sinks < 0 or self.recent < 1:
+            raise BudgetError(f"sinks {self.sinks}, recent {self.recent}: sinks must be >= 0 and recent >= 1")
+
+
+@dataclass(frozen=True)
+class Capacity:
+    """Whole windows for each tier, and the bytes they come from (per layer and key-value head)."""
+
+    window: int
+    full: int  # K_f
+    quantized: int  # K_q
+    history_bytes: int  # B_hist
+    full_window_bytes: int
+    low_window_bytes: int
+
+    @property
+    def used_bytes(self) -> int:
+        """Bytes of a cache whose two tiers are both filled."""
+        return self.bytes_of(self.full, self.quantized)
+
+    def bytes_of(self, full_windows: int, quantized_windows: int) -> int:
+        """Bytes of so many full-precision and quantized windows."""
+        return full_windows * self.full_window_bytes + quantized_windows * self.low_window_bytes
+
+
+def full_window_bytes(window: int, geometry: Geometry) -> int:
+    """full(Ω) in bytes."""
+    return window * geometry.token_bytes
+
+
+def low_window_bytes(window: int, bits: int, geometry: Geometry) -> int:
+    """low(Ω, b) in bytes: packed codes, one fp16 scale and zero per key channel and per value token."""
+    codes = -(-window * geometry.head_dim * bits // 8) + -(-window * geometry.value_dim * bits // 8)
+    return codes + 2 * METADATA_BYTES * (geometry.head_dim + window)
+
+
+def capacity(budget: Budget, geometry: Geometry, window: int, *, quantized: bool) -> Capacity:
+    """K_f and K_q of a policy with windows of ``window`` tokens; a two-tier policy has q = 0.
+
+    At ρ = 1 nothing has to go: B_hist then covers every historical position and the sinks and recent tokens besides.
+    Raises BudgetError when the budget leaves no history or the window is larger than the history.
+    """
+    _check_window(window, budget, geometry)
+    tokens = int(budget.ratio * geometry.length) - budget.sinks - budget.recent
+    if tokens < 1:
+        raise BudgetError(
+            f"budget {budget.ratio} of {geometry.length} tokens leaves no history after {budget.sinks} sinks and "
+            f"{budget.recent} recent tokens; raise --budget above "
+            f"{Fraction(budget.sinks + budget.recent, geometry.length)} or lower --recent"
+        )
+    history = tokens * geometry.token_bytes
+    share = budget.quantized_fraction if quantized else Fraction(0)
+    full, low = full_window_bytes(window, geometry), low_window_bytes(window, budget.bits, geometry)
+    return Capacity(
+        window=window,
+        full=int((1 - share) * history / full),
+        quantized=int(share * history / low),
+        history_bytes=history,
+        full_window_bytes=full,
+        low_window_bytes=low,
+    )
+
+
+def _check_window(window: int, budget: Budget, geometry: Geometry) -> None:
+    history = geometry.length - budget.sinks - budget.recent
+    if not 1 <= window <= history:
+        raise BudgetError(
+            f"window {window}: must lie in 1..{history} (length {geometry.length} less {budget.sinks} sinks and "
+            f"{budget.recent} recent tokens)"
+        )

@@ -1,0 +1,24 @@
+"""Selection Churn (definitions.md, section 7; paper I.2): ``1 - |R_r ∩ R_{r+1}| / |R_r ∪ R_{r+1}|``.
+
+One swap in a set of K windows costs 1 - (K-1)/(K+1), so values at different window sizes are not comparable: counts are
+returned, from which swaps per event follow (half the symmetric difference).
+"""
+
+from torch import Tensor
+
+from qevict_diag.metrics.fmm import ratio
+
+
+def churn_counts(selected: Tensor) -> tuple[Tensor, Tensor]:
+    """Sizes of the symmetric difference and of the union of consecutive sets, [.., event - 1].
+
+    ``selected`` bool [.., event, window]. Multiply by Ω for tokens.
+    """
+    now, after = selected[..., :-1, :], selected[..., 1:, :]
+    return (now ^ after).sum(-1), (now | after).sum(-1)
+
+
+def churn(selected: Tensor) -> Tensor:
+    """Jaccard distance of consecutive sets, [.., event - 1]; 0 when both are empty."""
+    difference, union = churn_counts(selected)
+    return ratio(difference.double(), union.double()).nan_to_num(0.0)

@@ -1,0 +1,44 @@
+"""Lagged transitions (definitions.md, section 7; paper I.4) and promotions.
+
+    P01(Δ) = Pr[X[r+Δ,w] = 1 | X[r,w] = 0],   P10(Δ) = Pr[X[r+Δ,w] = 0 | X[r,w] = 1]    over pairs where w exists at r
+
+Counts travel with rates, because P10/P01 ≈ (W - K_f)/K_f is capacity arithmetic, not dynamics.
+"""
+
+from torch import Tensor
+
+from qevict_diag.tiers import Tier
+
+
+def transition_counts(
+    selected: Tensor, exists: Tensor, lag: int, *, first_passage: bool = False
+) -> dict[str, tuple[Tensor, Tensor]]:
+    """``{"01": (moved, pairs), "10": (moved, pairs)}``, each [..]; zeros when ``lag`` reaches the number of events.
+
+    ``selected`` and ``exists`` are bool [.., event, window]. A pair counts when the window exists at both events.
+    ``first_passage`` (reading N) asks whether the other state was seen at any of the next ``lag`` events.
+    """
+    exists = exists.expand_as(selected)
+    now, pairs = selected[..., :-lag, :], exists[..., :-lag, :] & exists[..., lag:, :]
+    return {
+        "01": _counts(_reached(selected, exists, lag, True, first_passage), pairs & ~now),
+        "10": _counts(_reached(selected, exists, lag, False, first_passage), pairs & now),
+    }
+
+
+def promotion_counts(tier: Tensor) -> Tensor:
+    """Windows in Q at event r and in F at r + 1: [.., event - 1]. ``tier`` is [.., event, window]."""
+    return ((tier[..., :-1, :] == Tier.QUANTIZED) & (tier[..., 1:, :] == Tier.FULL)).sum(-1)
+
+
+def _reached(selected: Tensor, exists: Tensor, lag: int, state: bool, first_passage: bool) -> Tensor:
+    events = selected.shape[-2]
+    reached = selected[..., lag:, :] == state
+    for step in range(1, lag) if first_passage else ():
+        stop = events - lag + step
+        reached = reached | ((selected[..., step:stop, :] == state) & exists[..., step:stop, :])
+    return reached
+
+
+def _counts(moved: Tensor, pairs: Tensor) -> tuple[Tensor, Tensor]:
+    return (moved & pairs).sum((-1, -2)), pairs.sum((-1, -2))

@@ -1,0 +1,68 @@
+"""The paper's conditions R0-R4 and its two ablations, as data (definitions.md, section 1).
+
+A policy says which windows it would rather keep (its estimator ranks them) and which moves are allowed; budget, regions,
+tiers, ledger and bytes are applied by the replay, once for all policies. The ablations differ from R3 in one field.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field, replace
+
+from qevict_diag.errors import InputError
+from qevict_diag.estimators import ESTIMATORS, CumulativeAttention, Ranking
+
+
+@dataclass(frozen=True)
+class Policy:
+    """Parameters of a cache policy; everything the replay needs to know about it."""
+
+    name: str
+    window: int  # Ω = routing interval, in tokens
+    summary: str = ""
+    quantized: bool = True  # three tiers, or two
+    promotion: bool = True  # Q -> F allowed
+    readable: bool = True  # whether quantized windows count as accessible in the metrics
+    evicts: bool = True  # R0 keeps everything
+    estimator: Ranking = field(default_factory=CumulativeAttention)
+
+    def __post_init__(self) -> None:
+        if self.window < 1:
+            raise InputError(f"policy {self.name}: window {self.window} must be at least 1")
+
+
+POLICIES: dict[str, Policy] = {
+    policy.name: policy
+    for policy in (
+        Policy("R0", 8, "FullKV reference: nothing is evicted", quantized=False, evicts=False),
+        Policy("R1", 1, "token eviction, two tiers", quantized=False),
+        Policy("R2", 8, "window eviction, two tiers", quantized=False),
+        Policy("R3", 8, "three tiers: full precision, recoverable INT2, evicted"),
+        Policy("R4", 32, "three tiers, coarse windows"),
+        Policy("R3-full-only", 8, "R3's decisions, its quantized windows counted as inaccessible", readable=False),
+        Policy("R3-one-way", 8, "R3 without promotion from the quantized tier", promotion=False),
+    )
+}
+
+
+def policy(name: str, **changes: object) -> Policy:
+    """The policy called ``name``, or ``NAME[estimator]`` for the same policy ranked by another estimator.
+
+    ``changes`` replace fields (a window size, say). InputError when there is no such policy or estimator.
+    """
+    base, bracket, rest = name.partition("[")
+    if base not in POLICIES or (bracket and not rest.endswith("]")):
+        raise InputError(f"policy {name!r}: there are {', '.join(POLICIES)}, each also as NAME[estimator]")
+    chosen = replace(POLICIES[base], name=name, **changes)  # type: ignore[arg-type]
+    return replace(chosen, estimator=estimator(rest[:-1])) if bracket else chosen
+
+
+def estimator(name: str) -> Ranking:
+    """The estimator called ``name`` with its default parameters; InputError when there is none."""
+    if name not in ESTIMATORS:
+        raise InputError(f"estimator {name!r}: there are {', '.join(ESTIMATORS)}")
+    return ESTIMATORS[name]()
+
+
+def policies(names: Iterable[str], *, window: int | None = None) -> tuple[Policy, ...]:
+    """Several policies by name, all with windows of ``window`` tokens where that is given."""
+    changes = {} if window is None else {"window": window}
+    return tuple(policy(name, **changes) for name in names)

@@ -1,0 +1,98 @@
+"""What a policy's cache shows it: the prompt once, then the attention of each interval of decode queries.
+
+Axes: layer, unit (one set of windows each: the layer, a key-value head or a query head, reading A), head (within the
+unit), query, window. Everything here a decoder running the policy would know itself; nothing looks ahead.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from qevict_diag.windows import Grid
+
+
+@dataclass(frozen=True, eq=False)
+class Prompt:
+    """The prefill as the policy sees it: exact, since routing starts after it. All sums run over the unit's heads."""
+
+    grid: Grid
+    layers: tuple[int, ...]
+    mass: Tensor  # [layer, unit, window] attention that all prompt queries together gave
+    rows: Callable[[], tuple[Tensor, Tensor]]  # stored prompt queries: [layer, unit, head, query, window], positions
+    key_norm: Callable[[], Tensor]  # [layer, unit, window] mean L2 norm of the window's keys
+    value_norm: Callable[[], Tensor]  # [layer, unit, window] mean L2 norm of the window's values
+
+
+@dataclass(frozen=True, eq=False)
+class Seen:
+    """One interval of decode queries under the policy's cache (definitions.md, section 3).
+
+    With a = exp(s - lse) the FullKV mass of a window and â the same with its dequantized keys, the policy's probability is
+
+        p(w) = x(w) / (always + Σ_accessible x),   x(w) = â(w) where the ledger holds w, else a(w)
+
+    which is the softmax over the accessible positions. ``always`` is the share of sinks and of a sink logit.
+    """
+
+    grid: Grid
+    positions: Tensor  # [query] absolute
+    full: Tensor  # [layer, unit, head, query, window] FullKV mass a
+    quantized: Tensor | None  # the same, â; None in a two-tier policy
+    always: Tensor  # [layer, unit, head, query]
+    accessible: Tensor  # bool [layer, unit, window]
+    ledger: Tensor  # bool [layer, unit, window]
+    restricted: bool = (
+        False  # reading C: FullKV probabilities of the accessible windows, neither replaced nor renormalized
+    )
+
+    def total(self, weight: Tensor | None = None) -> Tensor:
+        """Σ over the unit's heads and the interval's queries of p(w), [layer, unit, window].
+
+        ``weight`` [query] weighs the queries (all 1 by default).
+        """
+        scale = self._scale() if weight is None else self._scale() * weight
+        parts = [use * _weighed(scale, mass) for mass, use in self._sources()]
+        return parts[0] if len(parts) == 1 else parts[0] + parts[1]
+
+    def rows(self) -> Tensor:
+        """p(w) for each query, [layer, unit, head, query, window]."""
+        mixed = sum(mass * use[:, :, None, None] for mass, use in self._sources())
+        return mixed * self._scale()[..., None]
+
+    def last(self) -> "Seen":
+        """The interval's last query alone (reading B)."""
+        return Seen(
+            self.grid,
+            self.positions[-1:],
+            self.full[..., -1:, :],
+            None if self.quantized is None else self.quantized[..., -1:, :],
+            self.always[..., -1:],
+            self.accessible,
+            self.ledger,
+            self.restricted,
+        )
+
+    def _sources(self) -> list[tuple[Tensor, Tensor]]:
+        if self.quantized is None or self.restricted:
+            return [(self.full, self.accessible.to(self.full.dtype))]
+        original = (self.accessible & ~self.ledger).to(self.full.dtype)
+        replaced = (self.accessible & self.ledger).to(self.full.dtype)
+        return [(self.full, original), (self.quantized, replaced)]
+
+    def _scale(self) -> Tensor:
+        """1 / (always + Σ_accessible x), [layer, unit, head, query]."""
+        if self.restricted:
+            return torch.ones_like(self.always)
+        return 1 / sum((_over_windows(mass, use) for mass, use in self._sources()), start=self.always)
+
+
+def _over_windows(mass: Tensor, use: Tensor) -> Tensor:
+    """Σ_w mass · use as a product of matrices: [l, u, h, q, w] and [l, u, w] -> [l, u, h, q]."""
+    return (mass.flatten(2, 3) @ use[..., None]).squeeze(-1).unflatten(2, mass.shape[2:4])
+
+
+def _weighed(scale: Tensor, mass: Tensor) -> Tensor:
+    """Σ over heads and queries of scale · mass: [l, u, h, q] and [l, u, h, q, w] -> [l, u, w]."""
+    return (scale.flatten(2)[:, :, None] @ mass.flatten(2, 3)).squeeze(2)
