@@ -1,0 +1,169 @@
+"""What a table is, and how it is written: markdown, CSV, JSON, HTML and LaTeX from one typed frame.
+
+The frame keeps full-precision numbers under plain names (CSV and JSON give exactly those); the columns say how people
+see them. An undefined number is empty everywhere, never 0.
+"""
+
+import json
+import math
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import polars as pl
+
+from qevict_diag.errors import InputError
+
+FORMATS = ("md", "csv", "html", "latex", "json")
+SUFFIXES = {"md": "md", "csv": "csv", "html": "html", "latex": "tex", "json": "json"}
+EMPTY = "–"
+LATEX_SYMBOLS = {
+    "Ω": r"$\Omega$",
+    "Δ": r"$\Delta$",
+    "Σ": r"$\Sigma$",
+    "→": r"$\rightarrow$",
+    "×": r"$\times$",
+    "−": "$-$",
+    "≈": r"$\approx$",
+    "≤": r"$\leq$",
+    "–": "--",
+    "\u00a0": "~",
+}
+
+
+@dataclass(frozen=True)
+class Column:
+    """One column as people see it: the frame columns it shows, its label, and how to write them."""
+
+    names: tuple[str, ...]
+    label: str
+    write: Callable[..., str]
+    spanner: str = ""
+
+    @property
+    def numeric(self) -> bool:
+        """Whether it is set flush right."""
+        return self.write is not text
+
+
+@dataclass(frozen=True, eq=False)
+class Table:
+    """A table: file name, title, typed rows, how to show them, and the notes that must travel with the numbers."""
+
+    name: str
+    title: str
+    frame: pl.DataFrame
+    columns: tuple[Column, ...]
+    notes: tuple[str, ...] = ()
+
+    def cells(self) -> list[list[str]]:
+        """Every row as the strings that people see."""
+        return [
+            [column.write(*(row[name] for name in column.names)) for column in self.columns]
+            for row in self.frame.iter_rows(named=True)
+        ]
+
+
+def text(value: object) -> str:
+    """Write any value as it is."""
+    return EMPTY if value is None or value == "" else str(value)
+
+
+def number(decimals: int, scale: float = 1.0) -> Callable[[float | None], str]:
+    """Make a writer of numbers with so many decimals, multiplied by ``scale`` first."""
+
+    def write(value: float | None) -> str:
+        return EMPTY if value is None or math.isnan(value) else _grouped(f"{value * scale:,.{decimals}f}")
+
+    return write
+
+
+def _grouped(digits: str) -> str:
+    """Use a space that does not break between thousands, and a true minus sign."""
+    return digits.replace(",", "\u00a0").replace("-", "−")
+
+
+def percent(decimals: int = 1) -> Callable[[float | None], str]:
+    """Make a writer of shares as percentages, without the sign."""
+    return number(decimals, 100.0)
+
+
+def limits(one: Callable[[float | None], str]) -> Callable[[float | None, float | None], str]:
+    """Make a writer of confidence limits; empty where there are none."""
+
+    def write(low: float | None, high: float | None) -> str:
+        ends = (one(low), one(high))
+        return EMPTY if EMPTY in ends else f"{ends[0]} to {ends[1]}"
+
+    return write
+
+
+def render(table: Table, form: str) -> str:
+    """Write a table in one of `FORMATS`; InputError for another."""
+    writers = {"md": markdown, "csv": csv, "html": html, "latex": latex, "json": as_json}
+    if form not in writers:
+        raise InputError(f"table format {form!r}: allowed are {', '.join(FORMATS)}")
+    return writers[form](table)
+
+
+def markdown(table: Table) -> str:
+    """Write a pipe table with its title above and its notes below."""
+    heads = [f"{column.spanner}: {column.label}" if column.spanner else column.label for column in table.columns]
+    rules = ["---:" if column.numeric else ":---" for column in table.columns]
+    body = [_pipes(row) for row in table.cells()]
+    notes = [f"\n{note}" for note in table.notes]
+    return "\n".join([f"**{table.title}**\n", _pipes(heads), _pipes(rules), *body, *notes]) + "\n"
+
+
+def csv(table: Table) -> str:
+    """Write the typed frame; undefined numbers are empty fields."""
+    return table.frame.fill_nan(None).write_csv()
+
+
+def records(table: Table) -> dict[str, Any]:
+    """Give the typed frame, title and notes as plain objects, undefined numbers as None."""
+    rows = table.frame.fill_nan(None).to_dicts()
+    return {"table": table.name, "title": table.title, "notes": list(table.notes), "rows": rows}
+
+
+def as_json(table: Table) -> str:
+    """Write `records` as JSON."""
+    return json.dumps(records(table), ensure_ascii=False, indent=1, allow_nan=False) + "\n"
+
+
+def html(table: Table) -> str:
+    """Write an HTML fragment with its own style, by great_tables."""
+    from great_tables import loc, style
+
+    made = _great(table).tab_options(table_font_size="13px", heading_align="left", heading_title_font_size="15px")
+    return made.tab_style(style.text(weight="bold"), loc.column_labels()).as_raw_html()
+
+
+def latex(table: Table) -> str:
+    """Write a LaTeX table, by great_tables; symbols become commands, so that any engine sets it."""
+    return _commands(_great(table).tab_options(table_font_size="7px").as_latex())
+
+
+def _pipes(values: Sequence[str]) -> str:
+    return "| " + " | ".join(value.replace("|", "\\|") for value in values) + " |"
+
+
+def _commands(source: str) -> str:
+    return re.sub("|".join(LATEX_SYMBOLS), lambda match: LATEX_SYMBOLS[match.group()], source)
+
+
+def _great(table: Table) -> Any:
+    """Lay the shown strings out with great_tables."""
+    from great_tables import GT
+
+    names = {f"c{index}": column for index, column in enumerate(table.columns)}
+    frame = pl.DataFrame(table.cells(), schema=dict.fromkeys(names, pl.String), orient="row")
+    made = GT(frame, id=table.name).tab_header(title=table.title)
+    made = made.cols_label(cases={name: column.label for name, column in names.items()})
+    made = made.cols_align("left").cols_align("right", columns=[name for name in names if names[name].numeric])
+    for spanner in dict.fromkeys(column.spanner for column in table.columns if column.spanner):
+        made = made.tab_spanner(label=spanner, columns=[name for name in names if names[name].spanner == spanner])
+    for note in table.notes:
+        made = made.tab_source_note(note)
+    return made
