@@ -23,7 +23,7 @@ thing, the top K_f by cumulative attention, which does not see the future.
 """
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from itertools import pairwise
 
 import numpy as np
@@ -71,8 +71,8 @@ def irreversible(gain: ArrayLike, exists: ArrayLike, capacity: ArrayLike) -> Boo
 
     A unit is admitted at the event from which it exists or never. Arguments as in `free_recall`; ``exists`` must not
     end once it has begun. Exact: the problem is a flow of k_r slots through the events (edge-cases.md), so its optimum
-    is integral, and successive longest paths reach it (`_SlotFlow`). Gains are rounded to multiples of 2^-b of the
-    largest one, b = 34 at 256 events, so that all sums are exact. Greedy rules (next horizon, remaining sum) are not
+    is integral, and successive best paths reach it (`_SlotFlow`). Gains are rounded to multiples of 2^-b of the
+    largest one, b = 33 at 256 events, so that all sums are exact. Greedy rules (next horizon, remaining sum) are not
     optimal.
     """
     gain, exists, capacity = _checked(gain, exists, capacity)
@@ -80,7 +80,7 @@ def irreversible(gain: ArrayLike, exists: ArrayLike, capacity: ArrayLike) -> Boo
         raise InputError("exists: a unit that exists at one event must exist at all later ones")
     flow = _SlotFlow.start(gain, exists, np.minimum(capacity, exists.sum(axis=1)))
     for _ in range(int(flow.supply.clip(0).sum())):
-        flow.push(*flow.best_path())
+        flow.send()
     return exists & (np.arange(len(gain))[:, None] < flow.exit)
 
 
@@ -142,20 +142,22 @@ def _checked(gain: ArrayLike, exists: ArrayLike, capacity: ArrayLike) -> tuple[F
 
 @dataclass(eq=False)
 class _SlotFlow:
-    """The flow behind `irreversible`, on one node for each event and one for the end.
+    """The flow behind `irreversible`, with one node for each event, one for the end, a source and a target.
 
     k_r slots pass from node r to node r+1, each idle or holding a unit. A unit born at b that is dropped at event e
     fills one slot from b to e; its ``exit`` is e, and b while it was never admitted. Moving an exit from e to e' is an
     arc e -> e' worth the gain between the two, so the residual graph has only the events as nodes and, for each pair of
-    them, the best unit whose exit could move: every push is one longest path in a graph of events.
+    them, the best unit whose exit could move. Every slot sent is one most valuable path in it, found by Dijkstra's
+    method: ``potential`` keeps what an arc falls short by, potential[a] - worth[a, b] - potential[b], at 0 or more.
     """
 
     prefix: Floats  # [unit, node] gain collected until a node, -inf before birth
     exit: Ints  # [unit]
     supply: Ints  # [node] slots still to be sent from (> 0) or into (< 0) a node
     idle: Ints  # [event] idle slots
-    worth: Floats = field(init=False)  # [node, node] best arc
-    mover: Ints = field(init=False)  # [node, node] the unit whose exit it moves, -1 for an idle slot
+    worth: Floats  # [node + 2, node + 2] best arc; the source and the target are the last two
+    mover: Ints  # [node + 2, node + 2] the unit whose exit it moves, -1 for an idle slot
+    potential: Floats  # [node + 2]
 
     @classmethod
     def start(cls, gain: Floats, exists: Bools, capacity: Ints) -> "_SlotFlow":
@@ -164,67 +166,80 @@ class _SlotFlow:
         prefix = np.concatenate((np.zeros((units, 1)), np.cumsum(whole.T, axis=1)), axis=1)
         birth = events - exists.sum(axis=0)
         prefix[np.arange(events + 1) < birth[:, None]] = -np.inf
-        supply = np.diff(capacity, prepend=0, append=0)
-        return cls(prefix, birth, supply, np.zeros(events, np.int64))
-
-    def __post_init__(self) -> None:
-        nodes = len(self.supply)
-        self.worth = np.full((nodes, nodes), -np.inf)
-        self.mover = np.full((nodes, nodes), -1)
-        self.refresh(range(nodes))
+        most = np.concatenate(([0.0], np.cumsum(whole.max(axis=1, initial=0.0))))
+        flow = cls(
+            prefix=prefix,
+            exit=birth,
+            supply=np.diff(capacity, prepend=0, append=0),
+            idle=np.zeros(events, np.int64),
+            worth=np.full((events + 3, events + 3), -np.inf),
+            mover=np.full((events + 3, events + 3), -1),
+            potential=-np.concatenate((most, [0.0, most[-1]])),
+        )
+        flow.refresh(range(events + 1))
+        return flow
 
     def refresh(self, nodes: Iterable[int]) -> None:
-        """Recompute the arcs that leave ``nodes``."""
+        """Recompute the arcs that leave ``nodes``, and those that join them to the source and the target."""
+        end = len(self.idle)
         for node in nodes:
             units = np.flatnonzero(self.exit == node)
             self.worth[node], self.mover[node] = -np.inf, -1
             if units.size:
                 moves = self.prefix[units] - self.prefix[units, node, None]
                 best = moves.argmax(axis=0)
-                self.worth[node], self.mover[node] = moves[best, np.arange(moves.shape[1])], units[best]
-            if node < len(self.idle):
+                self.worth[node, : end + 1] = moves[best, np.arange(end + 1)]
+                self.mover[node, : end + 1] = units[best]
+            if node < end:
                 self.offer_idle(node, node + 1)
             if node > 0 and self.idle[node - 1] > 0:
                 self.offer_idle(node, node - 1)
+            self.worth[-2, node] = 0.0 if self.supply[node] > 0 else -np.inf
+            self.worth[node, -1] = 0.0 if self.supply[node] < 0 else -np.inf
 
     def offer_idle(self, here: int, there: int) -> None:
         """Let an idle slot pass where every unit would lose: it costs nothing."""
         if self.worth[here, there] < 0:
             self.worth[here, there], self.mover[here, there] = 0.0, -1
 
-    def best_path(self) -> tuple[list[int], list[int]]:
-        """Nodes of the most valuable path from a supply to a demand, and the unit moved on each arc (Bellman-Ford)."""
-        value = np.where(self.supply > 0, 0.0, -np.inf)
-        before = np.full(len(value), -1)
-        fresh = np.flatnonzero(self.supply > 0)
-        while fresh.size:
-            through = value[fresh, None] + self.worth[fresh]
-            best = through.argmax(axis=0)
-            reached = through[best, np.arange(len(value))]
-            better = np.flatnonzero(reached > value)
-            value[better], before[better] = reached[better], fresh[best[better]]
-            fresh = better
-        node = int(np.where(self.supply < 0, value, -np.inf).argmax())
-        path = [node]
-        while before[path[-1]] >= 0:
-            path.append(int(before[path[-1]]))
-        path.reverse()
-        return path, [int(self.mover[a, b]) for a, b in pairwise(path)]
-
-    def push(self, path: list[int], movers: list[int]) -> None:
-        """Send one slot along ``path``."""
+    def send(self) -> None:
+        """Send one slot along the most valuable path, and move the exits on it."""
+        path = self.best_path()[1:-1]
         self.supply[path[0]] -= 1
         self.supply[path[-1]] += 1
-        for (here, there), unit in zip(pairwise(path), movers, strict=True):
+        for here, there in pairwise(path):
+            unit = self.mover[here, there]
             if unit >= 0:
                 self.exit[unit] = there
             else:
                 self.idle[min(here, there)] += there - here
         self.refresh(path)
 
+    def best_path(self) -> list[int]:
+        """Nodes of the most valuable path from source to target; adjusts the potentials for the next search."""
+        source, target = len(self.potential) - 2, len(self.potential) - 1
+        short = np.full(len(self.potential), np.inf)  # the least that a path to a node falls short by
+        short[source] = 0.0
+        before = np.full(len(self.potential), -1)
+        waiting = short.copy()
+        node = source
+        while node != target:
+            waiting[node] = np.inf
+            through = (short[node] + self.potential[node]) - self.worth[node] - self.potential
+            better = through < short
+            for least in (short, waiting):
+                np.copyto(least, through, where=better)
+            before[better] = node
+            node = int(waiting.argmin())
+        self.potential += np.minimum(short, short[target])
+        path = [target]
+        while path[-1] != source:
+            path.append(int(before[path[-1]]))
+        return path[::-1]
+
 
 def _whole_numbers(gain: Floats) -> Floats:
     """Gains as whole numbers, so small that every sum along a path of events is exact in float64."""
-    bits = min(40, 52 - 2 * len(gain).bit_length())
+    bits = min(40, 51 - 2 * len(gain).bit_length())
     largest = gain.max(initial=0.0)
     return np.rint(gain * (2.0**bits / largest)) if largest > 0 else gain

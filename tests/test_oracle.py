@@ -91,6 +91,7 @@ def test_ties_go_to_the_older_unit():
 
 
 @given(cases())
+@settings(deadline=None)
 def test_free_recall_is_the_best_set_of_each_event(case):
     gain, exists, capacity = case
     kept = free_recall(*case)
@@ -101,7 +102,7 @@ def test_free_recall_is_the_best_set_of_each_event(case):
 
 
 @given(cases())
-@settings(max_examples=300)
+@settings(max_examples=200, deadline=None)
 def test_irreversible_equals_brute_force(case):
     gain, exists, capacity = case
     kept = irreversible(*case)
@@ -118,6 +119,7 @@ def test_irreversible_equals_the_linear_program(case):
 
 
 @given(cases(events=8, units=12))
+@settings(deadline=None)
 def test_oracle_is_never_beaten(case):
     """O1 <= O2 <= an irreversible rule, in missed mass over all events; O1 also at each event."""
     gain, exists, capacity = case
@@ -129,6 +131,7 @@ def test_oracle_is_never_beaten(case):
 
 
 @given(cases(events=8, units=12))
+@settings(deadline=None)
 def test_room_for_everything_keeps_everything(case):
     gain, exists, _ = case
     for oracle in (free_recall, irreversible):
@@ -136,6 +139,7 @@ def test_room_for_everything_keeps_everything(case):
 
 
 @given(cases(events=8, units=12), st.integers(1, 3))
+@settings(deadline=None)
 def test_more_capacity_never_hurts(case, more):
     gain, exists, capacity = case
     assert total(gain, irreversible(gain, exists, capacity + more)) >= total(gain, irreversible(*case)) - 1e-9
