@@ -183,11 +183,6 @@ def _finite(mass: Tensor) -> Tensor:
 
 
 def _round_trip(trace: LayerTrace, grid: Grid, bits: int) -> Tensor:
-    if trace.spec.rope is not None and trace.spec.rope_style is None:
-        raise MetricError(
-            f"layer {trace.spec.layer} rotates its keys in a way the recorder did not recognize, so the quantized tier "
-            "cannot be replayed; use two-tier policies (R1, R2) or leave the layer out"
-        )
     pre = trace.key_pre_rope()
     kept = grid.sinks + (grid.length - grid.sinks) // grid.window * grid.window
     windows = pre[:, grid.sinks : kept].unflatten(1, (-1, grid.window))

@@ -1,8 +1,8 @@
 """Importance estimators: how a policy ranks its windows. Each is one small class with its equation.
 
 An `Estimator` is causal: it holds parameters only, its state is explicit (``init -> state``, ``update(state, seen) ->
-state``), and it sees what the policy's own cache shows (`Prompt`, then one `Seen` per interval). A `Foresight` ranks with
-the recorded future and is a bound, not a policy one could deploy; the replay hands the future to nothing else.
+state``), and it sees what the policy's own cache shows (`Prompt`, then one `Seen` per interval). A `Foresight` ranks
+with the recorded future and is a bound, not a policy one could deploy; the replay hands the future to nothing else.
 
 A third party adds one by subclassing `Estimator` and announcing it in the entry-point group ``qevict_diag.estimators``.
 """
@@ -44,8 +44,8 @@ class Foresight(ABC):
     def scores(self, future: Tensor, grid: Grid, keep: int) -> Tensor:
         """Scores of every event [layer, unit, event, window].
 
-        ``future`` [layer, unit, event, window] is the FullKV mass each window gets from the queries of the horizon after
-        the event; ``keep`` is K_f + K_q.
+        ``future`` [layer, unit, event, window] is the FullKV mass each window gets from the queries of the horizon
+        after the event; ``keep`` is K_f + K_q.
         """
 
 
@@ -97,9 +97,10 @@ class DecayedAttention(Estimator):
 class Persistence(Estimator):
     """-#{(head, query) among the last ``history`` queries: p(w) < Ω / t}: how seldom a window fell below uniform.
 
-    Scissorhands (Liu et al. 2023) for windows, from the paper's text (no official code): at a query that sees t positions
-    a window's uniform share is Ω/t; queries that could not see the whole window don't count. Deviations: counts are summed
-    over the unit's heads; the ``history`` is rounded up to whole intervals; of the prompt only the stored queries count.
+    Scissorhands (Liu et al. 2023) for windows, from the paper's text (no official code): at a query that sees t
+    positions a window's uniform share is Ω/t; queries that could not see the whole window don't count. Deviations:
+    counts are summed over the unit's heads; the ``history`` is rounded up to whole intervals; of the prompt only the
+    stored queries count.
     """
 
     history: int = 400
@@ -222,8 +223,8 @@ class RandomRanking(Estimator):
 class HorizonOracle(Foresight):
     """Σ of the FullKV mass each window will get from the next H queries: a greedy, clairvoyant ranking.
 
-    Not optimal when eviction is final (`qevict_diag.oracle` has the optimum), and not the paper's "oracle" of Global LIR,
-    which ranks by the cumulative past.
+    Not optimal when eviction is final (`qevict_diag.oracle` has the optimum), and not the paper's "oracle" of Global
+    LIR, which ranks by the cumulative past.
     """
 
     def scores(self, future: Tensor, grid: Grid, keep: int) -> Tensor:

@@ -216,7 +216,8 @@ def byte_use(run: Replay, trace: str) -> pl.DataFrame:
     """Peak bytes of a replay's tiers against its allowance, per layer and key-value head.
 
     ``persistent_ratio`` adds the sinks and the recent region and divides by FullKV's bytes at the final length;
-    ``persistent_ratio_with_ledger`` also counts the codes the ledger keeps for windows now in the full tier (reading M).
+    ``persistent_ratio_with_ledger`` also counts the codes the ledger keeps for windows now in the full tier (reading
+    M).
     """
     room, settings = run.capacity, run.plan.settings
     token_bytes = room.full_window_bytes // room.window
@@ -241,7 +242,7 @@ def byte_use(run: Replay, trace: str) -> pl.DataFrame:
 
 
 def decisions(run: Replay, trace: str) -> pl.DataFrame:
-    """Every complete window's tier at every event, one row each; a column ``unit`` where heads have sets of their own."""
+    """Tier of every complete window at every event, one row each; a column ``unit`` where heads have own sets."""
     axes = {
         "layer": run.layers,
         "unit": range(run.plan.units),

@@ -1,7 +1,8 @@
 """The paper's conditions R0-R4 and its two ablations, as data (definitions.md, section 1).
 
-A policy says which windows it would rather keep (its estimator ranks them) and which moves are allowed; budget, regions,
-tiers, ledger and bytes are applied by the replay, once for all policies. The ablations differ from R3 in one field.
+A policy says which windows it would rather keep (its estimator ranks them) and which moves are allowed; budget,
+regions, tiers, ledger and bytes are applied by the replay, once for all policies. The ablations differ from R3 in one
+field.
 """
 
 from collections.abc import Iterable

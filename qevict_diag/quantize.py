@@ -20,22 +20,31 @@ TOKEN_AXIS, CHANNEL_AXIS = -2, -1
 
 @dataclass(frozen=True, eq=False)
 class Codes:
-    """Windows as packed codes: ``packed`` uint8 [..., bytes], ``scale`` and ``zero`` fp16 with the grouped axis kept at 1.
+    """Quantized windows [.., window]: the leading axes are free, the last ones are those of one window."""
 
-    ``tail`` is the shape (Ω, channels) of one window; the leading axes are free.
-    """
-
-    packed: Tensor
-    scale: Tensor
-    zero: Tensor
+    packed: Tensor  # uint8 [.., bytes]
+    scale: Tensor  # fp16, the grouped axis kept at 1
+    zero: Tensor  # fp16, likewise
     bits: int
-    tail: tuple[int, int]
+    tail: tuple[int, int]  # (Ω, channels) of one window
 
     @property
-    def window_bytes(self) -> int:
-        """Bytes of one window: codes, scales and zeros as they lie in memory."""
-        windows = prod(self.packed.shape[:-1])
-        return sum(t.numel() * t.element_size() for t in (self.packed, self.scale, self.zero)) // max(1, windows)
+    def nbytes(self) -> int:
+        """Codes, scales and zeros as they lie in memory."""
+        return self.packed.nbytes + self.scale.nbytes + self.zero.nbytes
+
+    def __getitem__(self, index: Tensor) -> "Codes":
+        """Choose windows along the first axis."""
+        return Codes(self.packed[index], self.scale[index], self.zero[index], self.bits, self.tail)
+
+    def append(self, more: "Codes") -> "Codes":
+        """These windows followed by ``more``, along the first axis."""
+        tensors = (torch.cat(pair) for pair in zip(self._tensors, more._tensors, strict=True))
+        return Codes(*tensors, self.bits, self.tail)
+
+    @property
+    def _tensors(self) -> tuple[Tensor, Tensor, Tensor]:
+        return self.packed, self.scale, self.zero
 
 
 def quantize(x: Tensor, axis: int, bits: int) -> Codes:

@@ -1,9 +1,9 @@
 """The replay: one loop for all policies, over blocks of layers and of decode queries (definitions.md, sections 3-7).
 
 Policies run side by side on one stream of attention masses, so logits are computed once for all of them. At event r a
-policy routes its windows; the Ω queries that follow are then seen through its cache (teacher forcing: the FullKV query,
-the accessible positions, dequantized keys wherever the ledger has an entry) and feed its estimator. What is kept of a run
-is an argument (`Save`), so memory is the caller's decision.
+policy routes its windows; the Ω queries that follow are then seen through its cache (teacher forcing: the FullKV
+query, the accessible positions, dequantized keys wherever the ledger has an entry) and feed its estimator. What is
+kept of a run is an argument (`Save`), so memory is the caller's decision.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence

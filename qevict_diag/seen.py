@@ -29,7 +29,8 @@ class Prompt:
 class Seen:
     """One interval of decode queries under the policy's cache (definitions.md, section 3).
 
-    With a = exp(s - lse) the FullKV mass of a window and â the same with its dequantized keys, the policy's probability is
+    With a = exp(s - lse) the FullKV mass of a window and â the same with its dequantized keys, the policy's
+    probability is
 
         p(w) = x(w) / (always + Σ_accessible x),   x(w) = â(w) where the ledger holds w, else a(w)
 

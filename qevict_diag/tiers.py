@@ -49,9 +49,9 @@ def route(
 ) -> Assignment:
     """One routing event: the K_f best candidates become F, the next K_q become Q, the rest E, for good.
 
-    ``score`` [layer, unit, window]; the first ``historical`` windows are historical now, those among them that are still
-    LOCAL are newcomers. Candidates are F ∪ Q ∪ newcomers. Without promotion a window of Q may only stay in Q or go.
-    ``forced`` (reading J) admits every newcomer and displaces the lowest of the others.
+    ``score`` [layer, unit, window]; the first ``historical`` windows are historical now, those among them that are
+    still LOCAL are newcomers. Candidates are F ∪ Q ∪ newcomers. Without promotion a window of Q may only stay in Q or
+    go. ``forced`` (reading J) admits every newcomer and displaces the lowest of the others.
     """
     score, tier = score[..., :historical], before.tier[..., :historical]
     candidates = tier != Tier.EVICTED

@@ -1,8 +1,9 @@
 """Global LIR (definitions.md, section 7; paper I.4): how often a window returns after sustained inactivity.
 
-``selected`` and ``exists`` are bool [.., event, window]. An inactive episode is a maximal run of events at which a window
-exists and is not selected. It is eligible once it has lasted ``m`` events; it is rescued if the window is selected at any
-later event. Runs still open at the end stay in the denominator, runs that end before ``m`` are in neither count.
+``selected`` and ``exists`` are bool [.., event, window]. An inactive episode is a maximal run of events at which a
+window exists and is not selected. It is eligible once it has lasted ``m`` events; it is rescued if the window is
+selected at any later event. Runs still open at the end stay in the denominator, runs that end before ``m`` are in
+neither count.
 """
 
 from dataclasses import dataclass

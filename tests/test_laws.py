@@ -1,0 +1,130 @@
+"""Laws that hold for every policy, whatever the trace (definitions.md, section 8)."""
+
+from dataclasses import replace
+from functools import cache
+
+import polars as pl
+import pytest
+import torch
+from random_traces import random_trace
+
+from qevict_diag.budget import Budget
+from qevict_diag.estimators import ESTIMATORS
+from qevict_diag.measure import measure_replay
+from qevict_diag.metrics import METRICS
+from qevict_diag.metrics.churn import churn
+from qevict_diag.plan import Settings
+from qevict_diag.policies import POLICIES, policy
+from qevict_diag.replay import replay
+from qevict_diag.tiers import Tier
+
+SETTINGS = Settings(budget=Budget("1/2", sinks=3, recent=6), horizon=8, dtype=torch.float64)
+RANKED = [f"{base}[{estimator}]" for base in ("R1", "R2", "R3", "R3-one-way") for estimator in ESTIMATORS]
+EVERY = [*POLICIES, *RANKED]
+
+
+@cache
+def run(name, ratio="1/2", seed=1):
+    trace = random_trace(seed, layers=2, prefill=60, decode=40)
+    return replay(trace, [policy(name)], replace(SETTINGS, budget=replace(SETTINGS.budget, ratio=ratio)))[0]
+
+
+@pytest.mark.parametrize("name", EVERY)
+def test_the_regions_partition_the_sequence(name):
+    one = run(name)
+    grid = one.grid
+    for event in range(grid.events):
+        tier = one.tier[:, :, event]
+        routed = (tier != Tier.LOCAL).sum(-1)
+        assert (routed == grid.historical(event)).all()  # in order: 0 .. historical - 1, none lost between the regions
+        assert (tier[..., : grid.historical(event)] != Tier.LOCAL).all()
+        local = grid.length_at(event) - grid.sinks - grid.historical(event) * grid.window
+        assert grid.recent <= local < grid.recent + grid.window
+
+
+@pytest.mark.parametrize("name", EVERY)
+def test_capacities_hold_at_every_event(name):
+    one = run(name)
+    assert ((one.tier == Tier.FULL).sum(-1) <= one.capacity.full).all()
+    assert ((one.tier == Tier.QUANTIZED).sum(-1) <= one.capacity.quantized).all()
+
+
+@pytest.mark.parametrize("name", [name for name in EVERY if name != "R0"])
+def test_bytes_stay_within_the_budget(name):
+    one = run(name)
+    full, quantized = ((one.tier == z).sum(-1) for z in (Tier.FULL, Tier.QUANTIZED))
+    used = full * one.capacity.full_window_bytes + quantized * one.capacity.low_window_bytes
+    assert (used <= one.capacity.history_bytes).all()
+
+
+@pytest.mark.parametrize("name", EVERY)
+def test_evicted_windows_never_return(name):
+    evicted = run(name).tier == Tier.EVICTED
+    assert (evicted[:, :, :-1] <= evicted[:, :, 1:]).all()
+
+
+@pytest.mark.parametrize("name", EVERY)
+def test_missed_mass_is_a_share(name):
+    one = run(name)
+    assert (one.seen.missed >= 0).all()
+    assert (one.seen.missed <= one.seen.attended * (1 + 1e-12)).all()
+
+
+@pytest.mark.parametrize("name", EVERY)
+def test_shares_add_up_to_one(name):
+    frame = measure_replay(run(name), ["mass_share"], 3, "t", "m")
+    total = frame.group_by("layer", "event").agg(pl.col("value").sum())["value"]
+    assert (total - 1).abs().max() < 1e-9
+
+
+@pytest.mark.parametrize("name", EVERY)
+def test_every_metric_has_rows_with_counts(name):
+    frame = measure_replay(run(name), METRICS, 3, "t", "m")
+    quantized = run(name).capacity.quantized > 0
+    expected = {*METRICS} - (set() if quantized else {"qsa", "mass_ratio"})
+    assert expected <= set(frame["metric"].unique()) <= expected | {"return_time"}
+    assert frame.filter(frame["metric"] != "return_time")["denominator"].null_count() == 0
+
+
+def test_nothing_is_missed_by_the_reference():
+    assert (run("R0").seen.missed == 0).all()
+
+
+@pytest.mark.parametrize("name", ["R2", "R3", "R3-one-way", "R4"])
+def test_budget_100_percent_is_identity(name):
+    one = run(name, ratio="1")
+    assert not (one.tier == Tier.EVICTED).any()
+    assert (one.seen.missed == 0).all()
+
+
+def test_readable_quantized_windows_never_raise_missed_mass():
+    assert (run("R3").seen.missed <= run("R3-full-only").seen.missed + 1e-12).all()
+    assert torch.equal(run("R3").tier, run("R3-full-only").tier)
+
+
+@pytest.mark.parametrize("name", EVERY)
+def test_churn_of_a_set_with_itself_is_zero(name):
+    retained = run(name).retained
+    assert (churn(torch.cat((retained[:, :, :1], retained[:, :, :1]), 2)) == 0).all()
+
+
+def test_without_promotion_nothing_moves_from_quantized_to_full():
+    for estimator in ESTIMATORS:
+        tier = run(f"R3-one-way[{estimator}]").tier
+        assert not ((tier[:, :, :-1] == Tier.QUANTIZED) & (tier[:, :, 1:] == Tier.FULL)).any()
+
+
+@pytest.mark.parametrize("name", ["R3", "R4", "R3[random]"])
+def test_the_ledger_only_grows(name):
+    ledger = run(name).ledger
+    assert (ledger[:, :, :-1] <= ledger[:, :, 1:]).all()
+
+
+@pytest.mark.parametrize("seed", [1, 2])
+def test_attention_rows_are_conserved(seed):
+    for layer in random_trace(seed).parts:
+        rows = layer.attention()
+        assert (rows.sum(-1) - 1).abs().max() < 1e-5
+        torch.testing.assert_close(
+            layer.prompt_mass.sum(-1), torch.full((rows.shape[0],), layer.prefill, dtype=torch.float64)
+        )
