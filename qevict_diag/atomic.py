@@ -1,0 +1,50 @@
+"""Files that are there whole or not at all: written beside the target under another name, then renamed over it."""
+
+import os
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from qevict_diag.errors import InputError
+
+
+@contextmanager
+def replacing(path: str | os.PathLike[str]) -> Iterator[Path]:
+    """Give a temporary path with the same ending; what was written there becomes ``path`` when all went well.
+
+    InputError when the folder cannot be made or written to.
+    """
+    target = Path(path)
+    try:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        handle, name = tempfile.mkstemp(prefix=f".{target.stem}.", suffix=target.suffix, dir=target.parent)
+    except OSError as error:
+        raise InputError(f"cannot write {target} ({error.strerror}); give a folder that can be written to") from error
+    os.close(handle)
+    scratch = Path(name)
+    try:
+        yield scratch
+        _publish(scratch, target)
+    finally:
+        scratch.unlink(missing_ok=True)
+
+
+def write_text(path: str | os.PathLike[str], text: str) -> Path:
+    """Write a UTF-8 text file, whole or not at all."""
+    with replacing(path) as scratch:
+        scratch.write_text(text, encoding="utf-8")
+    return Path(path)
+
+
+def _publish(scratch: Path, target: Path) -> None:
+    """Sync, give it the permissions that a new file has, and rename."""
+    with scratch.open("rb+") as file:
+        os.fsync(file.fileno())
+    mask = os.umask(0)
+    os.umask(mask)
+    scratch.chmod(0o666 & ~mask)
+    try:
+        scratch.replace(target)
+    except OSError as error:
+        raise InputError(f"cannot write {target} ({error.strerror}); give a path that is no folder") from error

@@ -1,0 +1,44 @@
+"""A file is there whole or not at all."""
+
+import pytest
+
+from qevict_diag import atomic
+from qevict_diag.errors import InputError
+
+
+def test_text_is_written_into_new_folders(tmp_path):
+    path = atomic.write_text(tmp_path / "a" / "b.md", "Ω\n")
+    assert path.read_text(encoding="utf-8") == "Ω\n"
+    assert [file.name for file in path.parent.iterdir()] == ["b.md"]
+
+
+def test_a_failure_leaves_the_old_file_and_no_other(tmp_path):
+    path = atomic.write_text(tmp_path / "b.md", "old")
+    with pytest.raises(RuntimeError):
+        fail_halfway(path)
+    assert path.read_text() == "old"
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def fail_halfway(path):
+    with atomic.replacing(path) as scratch:
+        scratch.write_text("half")
+        raise RuntimeError
+
+
+def test_the_scratch_file_has_the_same_ending(tmp_path):
+    with atomic.replacing(tmp_path / "figure.svg") as scratch:
+        assert scratch.suffix == ".svg"
+        assert scratch.parent == tmp_path
+
+
+def test_a_folder_in_the_way_is_an_error_in_words(tmp_path):
+    (tmp_path / "taken.md").mkdir()
+    with pytest.raises(InputError, match=r"cannot write .*taken\.md"):
+        atomic.write_text(tmp_path / "taken.md", "x")
+
+
+def test_a_file_where_a_folder_belongs_is_an_error_in_words(tmp_path):
+    (tmp_path / "file").write_text("x")
+    with pytest.raises(InputError, match="cannot write"):
+        atomic.write_text(tmp_path / "file" / "b.md", "x")
