@@ -44,9 +44,14 @@ class Geometry:
         return self.prefill + self.decode
 
     @property
+    def widths(self) -> int:
+        """Channels of one token's key and value, d + d_v."""
+        return self.head_dim + self.value_dim
+
+    @property
     def token_bytes(self) -> int:
         """Bytes of one token's key and value at full precision, one key-value head."""
-        return (self.head_dim + self.value_dim) * self.element_size
+        return self.widths * self.element_size
 
 
 @dataclass(frozen=True)

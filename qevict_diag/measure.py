@@ -22,7 +22,7 @@ from qevict_diag.metrics.transitions import promotion_counts, transition_counts
 from qevict_diag.observe import Save
 from qevict_diag.plan import Settings
 from qevict_diag.policies import Policy, policy
-from qevict_diag.replay import Replay, replay_blocks
+from qevict_diag.replay import Replay, replay, replay_blocks
 from qevict_diag.tiers import Tier, best
 
 INACTIVE = (1, 2, 3, 4, 8)  # m of Global LIR that is always reported (paper I.4)
@@ -64,6 +64,15 @@ def measure(
             if progress is not None:
                 progress(len(block[0].layers))
     return Measurements(pl.concat(measured), _peak(pl.concat(used)))
+
+
+def one_model(traces: Sequence[Recorded]) -> None:
+    """Refuse traces of different models: their numbers are not samples of one thing (InputError)."""
+    models = sorted({trace.model_id for trace in traces})
+    if len(models) > 1:
+        raise InputError(
+            f"traces of {len(models)} models ({', '.join(models)}); analyze one at a time, or --mix-models"
+        )
 
 
 def metric_names(metrics: Sequence[str]) -> tuple[str, ...]:
@@ -210,6 +219,21 @@ def oracle_selection(run: Replay, exists: Tensor) -> Tensor:
     if run.seen.reference is None:
         raise MetricError("this replay did not keep reference scores; replay with Save(reference=True)")
     return best(run.seen.reference, exists, run.capacity.full)
+
+
+def all_decisions(
+    traces: Sequence[Recorded],
+    policies: Sequence[Policy],
+    settings: Settings,
+    *,
+    progress: Callable[[int], None] | None = None,
+) -> pl.DataFrame:
+    """Tidy decisions of every policy on every trace."""
+    frames = []
+    for trace in traces:
+        for run in replay(trace, policies, settings, save=Save(False, False, False), progress=progress):
+            frames.append(decisions(run, trace.name))
+    return pl.concat(frames)
 
 
 def byte_use(run: Replay, trace: str) -> pl.DataFrame:

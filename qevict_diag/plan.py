@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass, field, replace
 
+import polars as pl
 import torch
 from torch import Tensor
 
@@ -9,7 +10,7 @@ from qevict_diag.blocks import GridKey
 from qevict_diag.budget import Budget, Capacity, Geometry, capacity
 from qevict_diag.errors import InputError
 from qevict_diag.layer_trace import TraceShape
-from qevict_diag.policies import Policy
+from qevict_diag.policies import POLICIES, Policy
 from qevict_diag.readings import Readings
 from qevict_diag.tiers import Tier
 from qevict_diag.windows import Grid
@@ -58,6 +59,27 @@ class Plan:
     def per_unit(self, per_head: Tensor) -> Tensor:
         """Split the head axis, [layer, head, ..] -> [layer, unit, head, ..]."""
         return per_head.unflatten(1, (self.units, -1))
+
+
+def budget_table(budget: Budget, geometry: Geometry, window: int | None = None) -> pl.DataFrame:
+    """Capacities and bytes of every policy that evicts, per layer and key-value head."""
+    rows = []
+    for policy in POLICIES.values():
+        if policy.evicts:
+            room = capacity(budget, geometry, window or policy.window, quantized=policy.quantized)
+            rows.append(
+                {
+                    "policy": policy.name,
+                    "window": room.window,
+                    "full_windows": room.full,
+                    "quantized_windows": room.quantized,
+                    "history_bytes": room.history_bytes,
+                    "used_bytes": room.used_bytes,
+                    "used_share": room.used_bytes / room.history_bytes,
+                    "bits_per_quantized_element": 8 * room.low_window_bytes / (room.window * geometry.widths),
+                }
+            )
+    return pl.DataFrame(rows)
 
 
 def make_plan(policy: Policy, shape: TraceShape, settings: Settings) -> Plan:

@@ -1,0 +1,45 @@
+"""One row per policy and metric: what `analyze` prints."""
+
+import polars as pl
+
+from qevict_diag.analyses.cells import How, estimates, grid
+
+HOW: dict[str, How] = {
+    "fmm": "mean",
+    "churn": "mean",
+    "mass_share": "mean",
+    "qsa": "mean",
+    "mass_ratio": "pooled",
+    "lir": "pooled",
+    "transitions": "pooled",
+    "promotions": "mean",
+}
+KEYS = ("metric", "policy", "budget", "reading", "group", "lag")
+
+
+def summarize(frame: pl.DataFrame, min_inactive: int = 3) -> pl.DataFrame:
+    """Estimate and 95% interval of every metric, policy, group and lag in a `measurements` frame.
+
+    Means over events, heads, layers and traces, or ratios of sums where counts are pooled (column ``how``); Global LIR
+    is shown for ``min_inactive`` alone. One article gives no interval.
+    """
+    shown = frame.filter(
+        pl.col("metric").is_in(list(HOW)), (pl.col("metric") != "lir") | (pl.col("lag") == min_inactive)
+    )
+    over = grid(shown)
+    parts = []
+    for metric, how in HOW.items():
+        rows = shown.filter(pl.col("metric") == metric)
+        if not rows.is_empty():
+            parts.append(estimates(rows, over, KEYS, how).with_columns(how=pl.lit(how)))
+    return pl.concat(parts).select(*KEYS, "how", "estimate", "low", "high", "count", "undefined", "method")
+
+
+def readable(summary: pl.DataFrame) -> pl.DataFrame:
+    """The same for people: the interval in one column, and only what tells rows apart."""
+    bounds = pl.format("{} .. {}", *(pl.col(name).round_sig_figs(4) for name in ("low", "high")))
+    interval = pl.when(pl.col("low").is_nan()).then(pl.col("method")).otherwise(bounds).alias("95% interval")
+    changed = [name for name in KEYS if name in ("metric", "policy") or summary[name].n_unique() > 1]
+    return summary.select(
+        pl.col(changed).replace("", None), "estimate", interval, "how", pl.col("count").alias("n"), "undefined"
+    )

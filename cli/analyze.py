@@ -1,0 +1,50 @@
+"""`qevict-diag analyze`: replay policies on traces and measure them."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from qevict_diag.cli import options
+
+
+def analyze(
+    traces: options.Traces,
+    metric: Annotated[list[str] | None, typer.Option(help="Repeat for several, or all; see `metrics`.")] = None,
+    policy: options.Policies = None,
+    budget: options.Ratio = "1/5",
+    sinks: options.Sinks = 5,
+    recent: options.Recent = 32,
+    window: options.Window = None,
+    quantized_fraction: options.Fraction = "1/2",
+    bits: options.Bits = 2,
+    horizon: options.Horizon = 32,
+    min_inactive: options.Inactive = 3,
+    reading: options.ReadingChoices = None,
+    device: options.Device = "cpu",
+    dtype: options.Precision = "float32",
+    out: Annotated[Path | None, typer.Option(help="Write every row: .parquet, .csv or .json.")] = None,
+    as_json: options.AsJson = False,
+    mix_models: Annotated[bool, typer.Option("--mix-models", help="Allow traces of different models.")] = False,
+    quiet: options.Quiet = False,
+) -> None:
+    """Measure what each policy throws away, and print one summary row per policy and metric."""
+    from qevict_diag.analyses.summary import readable, summarize
+    from qevict_diag.cli.progress import layers_bar
+    from qevict_diag.cli.show import check_suffix, print_frame, write_frame
+    from qevict_diag.measure import measure, one_model
+    from qevict_diag.policies import policies
+
+    if out is not None:
+        check_suffix(out)
+    settings = options.settings(budget, sinks, recent, quantized_fraction, bits, horizon, reading, device, dtype)
+    chosen = policies(policy or ("R1", "R2", "R3", "R4"), window=window)
+    opened = options.open_traces(traces)
+    if not mix_models:
+        one_model(opened)
+    with layers_bar("replaying", opened, quiet) as progress:
+        found = measure(opened, chosen, metric or ["all"], settings, min_inactive=min_inactive, progress=progress)
+    if out is not None:
+        write_frame(found.frame, out)
+    summary = summarize(found.frame, min_inactive)
+    print_frame(summary if as_json else readable(summary), as_json=as_json)

@@ -1,0 +1,31 @@
+"""`qevict-diag budget`: how many windows a budget buys."""
+
+from typing import Annotated
+
+import typer
+
+from qevict_diag.cli import options
+
+
+def budget(
+    prefill: Annotated[int, typer.Option(help="Prompt length P in tokens.")] = 512,
+    decode: Annotated[int, typer.Option(help="Decode queries G.")] = 256,
+    head_dim: Annotated[int, typer.Option(help="Key width d in channels.")] = 128,
+    value_dim: Annotated[int | None, typer.Option(help="Value width. Default: as the keys.")] = None,
+    element_size: Annotated[int, typer.Option(help="Bytes of an element at full precision.")] = 2,
+    window: options.Window = None,
+    quantized_fraction: options.Fraction = "1/2",
+    bits: options.Bits = 2,
+    budget: options.Ratio = "1/5",
+    sinks: options.Sinks = 5,
+    recent: options.Recent = 32,
+    as_json: options.AsJson = False,
+) -> None:
+    """Show the capacities and bytes of every policy, per layer and key-value head."""
+    from qevict_diag.budget import Budget, Geometry, exact
+    from qevict_diag.cli.show import print_frame
+    from qevict_diag.plan import budget_table
+
+    room = Budget(exact(budget), exact(quantized_fraction, "quantized fraction"), bits, sinks, recent)
+    geometry = Geometry(prefill, decode, head_dim, head_dim if value_dim is None else value_dim, element_size)
+    print_frame(budget_table(room, geometry, window), as_json=as_json)
