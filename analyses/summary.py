@@ -37,7 +37,7 @@ def summarize(frame: pl.DataFrame, min_inactive: int = 3) -> pl.DataFrame:
 
 def readable(summary: pl.DataFrame) -> pl.DataFrame:
     """The same for people: the interval in one column, and only what tells rows apart."""
-    bounds = pl.format("{} .. {}", *(pl.col(name).round_sig_figs(4) for name in ("low", "high")))
+    bounds = pl.format("{}–{}", *(pl.col(name).round_sig_figs(4) for name in ("low", "high")))
     interval = pl.when(pl.col("low").is_nan()).then(pl.col("method")).otherwise(bounds).alias("95% interval")
     changed = [name for name in KEYS if name in ("metric", "policy") or summary[name].n_unique() > 1]
     return summary.select(

@@ -38,14 +38,7 @@ def readings(as_json: options.AsJson = False) -> None:
     from qevict_diag.readings import READINGS
 
     known = [
-        {
-            "letter": r.letter,
-            "name": r.name,
-            "default": r.default,
-            "also": " ".join(r.values[1:]),
-            "question": r.question,
-        }
-        for r in READINGS
+        {"reading": f"{r.letter} {r.name}", "values": " | ".join(r.values), "question": r.question} for r in READINGS
     ]
     print_frame(pl.DataFrame(known), as_json=as_json)
 
