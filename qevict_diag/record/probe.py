@@ -1,0 +1,139 @@
+"""A dry run of a few tokens: which layers attend, how, and whether they can be recorded at all."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from qevict_diag.errors import ModelError
+from qevict_diag.layer_trace import AttentionSpec
+from qevict_diag.record.interface import AttentionCall, intercept
+from qevict_diag.record.rotary import RotaryCall, find_style, full_table, has_rotary, watch_rotary
+
+TOKENS = 8
+REFUSED = ("position_bias", "attention_bias", "head_mask")
+
+
+@dataclass(frozen=True)
+class LayerPlan:
+    """One attending layer: its specification and the widths of its tensors."""
+
+    spec: AttentionSpec
+    heads: int
+    kv_heads: int
+    head_dim: int
+    value_dim: int
+
+
+@contextmanager
+def quiet_model(model: Any) -> Iterator[None]:
+    """Inference mode, eval mode and no compilation, and back again."""
+    training = model.training
+    model.eval()
+    try:
+        with torch.inference_mode(), torch.compiler.set_stance("force_eager"):
+            yield
+    finally:
+        model.train(training)
+
+
+def probe(model: Any) -> tuple[LayerPlan, ...]:
+    """What every attending layer of ``model`` does, by layer number, found by running a few tokens through it.
+
+    ModelError when the model cannot be recorded: its attention never goes through transformers' attention interface
+    (falcon, bloom, mpt), it is no decoder, or it adds a bias to its logits.
+    """
+    if getattr(model.config, "is_encoder_decoder", False):
+        raise ModelError(f"{type(model).__name__} is an encoder-decoder; only decoder models can be recorded")
+    seen = _Seen()
+    tokens = torch.arange(TOKENS, device=input_device(model))[None] % vocabulary(model)
+    with quiet_model(model), watch_rotary(model, seen.rotary), intercept(model, seen.attention):
+        model(input_ids=tokens, use_cache=False)
+    if not seen.plans:
+        raise ModelError(
+            f"{type(model).__name__} never calls transformers' attention interface (falcon, bloom and mpt do not), "
+            "so nothing can be recorded; use a model that does, such as Llama, Qwen, Gemma or Mistral"
+        )
+    plans = [seen.plans[layer] for layer in sorted(seen.plans)]
+    if has_rotary(model) and all(plan.spec.rope is None for plan in plans):
+        plans = [replace(plan, spec=replace(plan.spec, rope="unknown")) for plan in plans]
+    return tuple(plans)
+
+
+def vocabulary(model: Any) -> int:
+    """Number of token ids."""
+    return int(model.config.get_text_config().vocab_size)
+
+
+def input_device(model: Any) -> torch.device:
+    """Where token ids have to be."""
+    return model.get_input_embeddings().weight.device
+
+
+def layer_number(call: AttentionCall) -> int:
+    """The layer's number in the model; ModelError for a module that does not know it."""
+    number = getattr(call.module, "layer_idx", None)
+    if not isinstance(number, int):
+        raise ModelError(f"{type(call.module).__name__} does not say which layer it is, so it cannot be recorded")
+    return number
+
+
+def call_spec(call: AttentionCall) -> AttentionSpec:
+    """What the call itself says: scaling, sliding window, softcap, sinks; without rotary embedding."""
+    for name in REFUSED:
+        if call.options.get(name) is not None:
+            raise ModelError(f"{type(call.module).__name__} adds {name} to its logits, which a trace cannot hold")
+    sinks = call.options.get("s_aux")
+    scaling = call.options.get("scaling")
+    return AttentionSpec(
+        layer=layer_number(call),
+        scaling=float(call.query.shape[-1] ** -0.5 if scaling is None else scaling),
+        sliding_window=call.options.get("sliding_window"),
+        softcap=call.options.get("softcap"),
+        sink_logits=None if sinks is None else tuple(sinks.float().flatten().tolist()),
+    )
+
+
+@dataclass(eq=False)
+class _Seen:
+    """Collects the plans of one forward pass; rotary calls belong to the attention call that follows them."""
+
+    plans: dict[int, LayerPlan] = field(default_factory=dict)
+    calls: list[RotaryCall] = field(default_factory=list)
+    tables: list[tuple[Tensor, Tensor]] = field(default_factory=list)
+
+    def rotary(self, call: RotaryCall) -> None:
+        self.calls.append(call)
+
+    def attention(self, call: AttentionCall) -> None:
+        spec = call_spec(call)
+        if spec.layer in self.plans:
+            raise ModelError(f"layer {spec.layer} attends twice in one pass, which a trace cannot hold")
+        if call.query.shape[1] % call.key.shape[1]:
+            raise ModelError(
+                f"layer {spec.layer}: {call.query.shape[1]} query heads do not group on {call.key.shape[1]}"
+            )
+        widths = (call.query.shape[1], call.key.shape[1], call.query.shape[-1], call.value.shape[-1])
+        self.plans[spec.layer] = LayerPlan(self._with_rotary(spec, call), *widths)
+        self.calls.clear()
+
+    def _with_rotary(self, spec: AttentionSpec, call: AttentionCall) -> AttentionSpec:
+        if not self.calls:
+            return spec
+        found = find_style(self.calls, call.query, call.key)
+        if found is None or found[0].style is None:
+            return replace(spec, rope="unknown")  # named, without a style: downstream refuses instead of guessing
+        style, source = found
+        cos, sin = (full_table(table, style.width, style.style) for table in (source.cos, source.sin))
+        name = f"rope{self._kind(cos, sin)}"
+        return replace(spec, rope=name, rope_style=style.style, rotary_dim=style.width, rotary_start=style.start)
+
+    def _kind(self, cos: Tensor, sin: Tensor) -> int:
+        for number, (known_cos, known_sin) in enumerate(self.tables):
+            if torch.equal(cos, known_cos.to(cos.device)) and torch.equal(sin, known_sin.to(sin.device)):
+                return number
+        self.tables.append((cos, sin))
+        return len(self.tables) - 1

@@ -1,0 +1,224 @@
+"""Record traces: the library's entry point behind `qevict-diag record`."""
+
+import datetime
+import math
+import os
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import asdict, replace
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from qevict_diag.articles import Source, unique_names
+from qevict_diag.errors import InputError
+from qevict_diag.layer_trace import visible
+from qevict_diag.manifest import FORMAT, VERSION, spec_to_json
+from qevict_diag.models import identify
+from qevict_diag.record.capture import Capture, CapturedLayer
+from qevict_diag.record.decode import distinct_ngrams, run
+from qevict_diag.record.interface import intercept
+from qevict_diag.record.options import RecordOptions
+from qevict_diag.record.probe import LayerPlan, probe, quiet_model, vocabulary
+from qevict_diag.record.rotary import watch_rotary
+from qevict_diag.trace_writer import TraceWriter, refuse_existing
+
+Progress = Callable[[int, int], None]  # layer positions done, of how many in the whole recording
+
+
+def record(
+    model: Any,
+    tokenizer: Any,
+    sources: Sequence[Source],
+    options: RecordOptions,
+    *,
+    out: Path,
+    identity: Mapping[str, Any] | None = None,
+    progress: Progress = lambda done, total: None,
+) -> list[Path]:
+    """Record one trace per source below ``out`` and return their folders.
+
+    Prompts have one length, P, so up to ``options.batch`` of them are decoded as one batch, without padding; the traces
+    of a batch appear together at its end. InputError for a text that is too short or a target that exists, ModelError
+    for a model that cannot be recorded, RecordError when the recording disagrees with the model.
+    """
+    targets = [Path(out) / name for name in unique_names(sources)]
+    for target in targets:
+        refuse_existing(target)
+    prompts = [tokenize(tokenizer, source, options, vocabulary(model)) for source in sources]
+    plans = probe(model)
+    _check_layers(options, plans)
+    who = dict(identity or identify(model, getattr(model.config, "name_or_path", "") or type(model).__name__))
+    total = len(plans) * options.length * math.ceil(len(sources) / options.batch)
+    paths: list[Path] = []
+    for start in range(0, len(sources), options.batch):
+        batch = slice(start, start + options.batch)
+        done = len(plans) * options.length * (start // options.batch)
+        job = _Batch(model, plans, options, sources[batch], targets[batch], who)
+        paths += job.record(torch.tensor(prompts[batch]), lambda seen, done=done: progress(done + seen, total))
+    return paths
+
+
+def tokenize(tokenizer: Any, source: Source, options: RecordOptions, vocab: int) -> list[int]:
+    """The token ids a recording needs: P, or P + G when the text itself is the continuation."""
+    if source.tokens is not None:
+        ids = list(source.tokens)
+    elif tokenizer is None:
+        raise InputError(
+            f"the model has no tokenizer, so {source.name} cannot be read as text; give token ids with --tokens"
+        )
+    else:
+        ids = tokenizer(source.text, verbose=False)["input_ids"]
+    needed = options.length if options.continuation == "teacher" else options.prefill
+    if len(ids) < needed:
+        what = "prompt and continuation need" if options.continuation == "teacher" else "--prefill is"
+        raise InputError(
+            f"{source.name} has {len(ids)} tokens, {what} {needed}; give a longer text or lower --prefill or --decode"
+        )
+    if max(ids[:needed]) >= vocab:
+        raise InputError(
+            f"{source.name} holds token id {max(ids[:needed])}, the model's vocabulary has {vocab}; ids start at 0"
+        )
+    return ids[:needed]
+
+
+def _check_layers(options: RecordOptions, plans: Sequence[LayerPlan]) -> None:
+    attending = [plan.spec.layer for plan in plans]
+    missing = sorted(set(options.layers or ()) - set(attending))
+    if missing:
+        raise InputError(
+            f"layers {missing} do not attend; this model's attending layers are {attending[0]} to {attending[-1]}"
+        )
+
+
+class _Batch:
+    """One batch on its way to disk."""
+
+    def __init__(
+        self,
+        model: Any,
+        plans: Sequence[LayerPlan],
+        options: RecordOptions,
+        sources: Sequence[Source],
+        targets: Sequence[Path],
+        who: Mapping[str, Any],
+    ) -> None:
+        self.model, self.plans, self.options = model, plans, options
+        self.sources, self.targets, self.who = sources, targets, who
+        self._seen = 0
+
+    def record(self, prompts: Tensor, progress: Callable[[int], None]) -> list[Path]:
+        with ExitStack() as stack:
+            self._writers = [stack.enter_context(TraceWriter(target)) for target in self.targets]
+            capture = Capture(self.plans, self.options, self._write, lambda count: progress(self._count(count)))
+            with (
+                quiet_model(self.model),
+                watch_rotary(self.model, capture.rotary),
+                intercept(self.model, capture.attention),
+            ):
+                tokens = run(self.model, prompts, self.options, [self.options.seed] * len(self.sources))
+            capture.finish()
+            return [self._publish(i, tokens[i], capture) for i in range(len(self.sources))]
+
+    def _count(self, positions: int) -> int:
+        self._seen += positions
+        return self._seen
+
+    def _write(self, layer: CapturedLayer) -> None:
+        plan = next(plan for plan in self.plans if plan.spec.layer == layer.number)
+        self._writers[layer.sequence].write_layer(layer.number, layer_tensors(layer, plan, self.options))
+
+    def _publish(self, i: int, tokens: Tensor, capture: Capture) -> Path:
+        writer = self._writers[i]
+        writer.write_tokens(tokens.to(torch.int64))
+        writer.write_rope(capture.tables())
+        specs = [replace(plan.spec, pv_residual=capture.residuals[plan.spec.layer]) for plan in self._recorded(capture)]
+        manifest = _manifest(self.plans, self.options, self.who, vocabulary(self.model), len(self._model_layers()))
+        manifest["attention"] = [
+            spec_to_json(spec) | _own_widths(plan, self.plans[0])
+            for spec, plan in zip(specs, self._recorded(capture), strict=True)
+        ]
+        manifest["source"] = self._source(self.sources[i], tokens)
+        return writer.publish(manifest)
+
+    def _recorded(self, capture: Capture) -> list[LayerPlan]:
+        return [plan for plan in self.plans if plan.spec.layer in capture.residuals]
+
+    def _model_layers(self) -> range:
+        text = self.model.config.get_text_config()
+        return range(max(int(getattr(text, "num_hidden_layers", 0)), self.plans[-1].spec.layer + 1))
+
+    def _source(self, source: Source, tokens: Tensor) -> dict[str, Any]:
+        share = distinct_ngrams(tokens[self.options.prefill :].tolist())
+        return {
+            "name": source.name,
+            "text_sha256": source.sha256,
+            "continuation": self.options.continuation,
+            "seed": self.options.seed,
+            "distinct_4grams": None if math.isnan(share) else share,
+        }
+
+
+def layer_tensors(layer: CapturedLayer, plan: LayerPlan, options: RecordOptions) -> dict[str, Tensor]:
+    """The tensors of a layer's file, in their stored dtype."""
+    stored = layer.query.dtype if options.dtype is None else getattr(torch, options.dtype)
+    tensors = {name: getattr(layer, name).to(stored) for name in ("query", "key", "value")}
+    tensors["prompt_mass"] = layer.prompt_mass
+    if layer.prompt_query.shape[1]:
+        tensors["prompt_query"] = layer.prompt_query.to(stored)
+    tensors["lse"] = layer.lse
+    if options.store_attention:
+        tensors["neg_log_attention"] = neg_log_attention(layer, plan, options)
+    return tensors
+
+
+def neg_log_attention(layer: CapturedLayer, plan: LayerPlan, options: RecordOptions) -> Tensor:
+    """``round(2048 · -ln p)`` as uint16 [H, G, T]; 65535 where p is below e^-32 or the position invisible."""
+    spec, group = plan.spec, plan.heads // plan.kv_heads
+    rows = []
+    for t in range(options.decode):
+        key = layer.key.float()
+        query = layer.query[:, t].float().reshape(plan.kv_heads, group, -1)
+        logits = (query @ key.transpose(-1, -2)).reshape(plan.heads, -1) * spec.scaling
+        if spec.softcap is not None:
+            logits = torch.tanh(logits / spec.softcap) * spec.softcap
+        seen = visible(torch.tensor([options.prefill + t], device=key.device), key.shape[1], spec.sliding_window)
+        code = torch.round((layer.lse[:, t, None] - logits) * 2048).clamp(0, 65535)
+        rows.append(code.masked_fill(~seen, 65535).to(torch.int32).to(torch.uint16))
+    return torch.stack(rows, dim=1)
+
+
+def _manifest(
+    plans: Sequence[LayerPlan], options: RecordOptions, who: Mapping[str, Any], vocab: int, layers: int
+) -> dict[str, Any]:
+    first, kept = plans[0], options.prompt_query_positions
+    widths = {name: getattr(first, name) for name in ("heads", "kv_heads", "head_dim", "value_dim")}
+    return {
+        "format": FORMAT,
+        "version": VERSION,
+        "shape": {"layers": layers, **widths, "prefill": options.prefill, "decode": options.decode, "vocab": vocab},
+        "model": dict(who),
+        "prompt_queries": {"first": kept.start, "count": len(kept)},
+        "recorder": {"options": asdict(options)},
+        "software": {name: metadata.version(name) for name in ("torch", "transformers", "qevict-diag")},
+        "created": _now(),
+    }
+
+
+def _own_widths(plan: LayerPlan, first: LayerPlan) -> dict[str, int]:
+    names = ("heads", "kv_heads", "head_dim", "value_dim")
+    return {name: getattr(plan, name) for name in names if getattr(plan, name) != getattr(first, name)}
+
+
+def _now() -> str:
+    """The time in UTC, or SOURCE_DATE_EPOCH for reproducible traces."""
+    epoch = os.environ.get("SOURCE_DATE_EPOCH")
+    now = (
+        datetime.datetime.now(datetime.UTC)
+        if epoch is None
+        else datetime.datetime.fromtimestamp(int(epoch), datetime.UTC)
+    )
+    return now.isoformat(timespec="seconds")

@@ -1,0 +1,177 @@
+"""Which rotary embedding a layer applies, found on actual data.
+
+The modelling module's own ``apply_rotary*`` functions are wrapped while a model runs. What went in, what came out and
+the tables between them are compared with the two styles of `qevict_diag.rope`, and the style that takes the output
+back to the input is the layer's. No table of architectures is needed: partial rotary embedding, half-width tables
+(gpt-oss), doubled tables (GLM), complex tables (Llama 4) and rotary parts of wider keys (MLA) are all the same
+question. DeepSeek's interleaved weights rotate pairs (2c, 2c+1) and store them as halves: its keys are in half style,
+un-rotated up to a fixed permutation of channels.
+"""
+
+import inspect
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from qevict_diag import rope
+from qevict_diag.record.interface import modelling_modules, patched
+
+TOLERANCE = {torch.float32: 1e-4, torch.float16: 5e-3, torch.bfloat16: 4e-2, torch.float64: 1e-6}
+
+
+@dataclass(frozen=True, eq=False)
+class RotaryCall:
+    """One call of a rotary function: pairs (before, after), and the tables [S, width] it used, float32."""
+
+    pairs: tuple[tuple[Tensor, Tensor], ...]
+    cos: Tensor
+    sin: Tensor
+
+
+@dataclass(frozen=True)
+class RotaryStyle:
+    """How a layer rotates the channels ``[start, start + width)``; ``style`` is None when no known formula does."""
+
+    style: rope.Style | None
+    start: int = 0
+    width: int = 0
+
+
+@contextmanager
+def watch_rotary(model: Any, observer: Callable[[RotaryCall], None]) -> Iterator[None]:
+    """Show ``observer`` every call of the rotary functions that ``model``'s modelling modules define."""
+    with ExitStack() as patches:
+        for namespace in modelling_modules(model):
+            for name in _rotary_functions(namespace):
+                patches.enter_context(patched(namespace, name, lambda function: _watched(function, observer)))
+        yield
+
+
+def has_rotary(model: Any) -> bool:
+    """Whether any part of the model calls itself rotary."""
+    return any("rotary" in type(module).__name__.lower() for module in model.modules())
+
+
+def find_style(calls: list[RotaryCall], query: Tensor, key: Tensor) -> tuple[RotaryStyle, RotaryCall] | None:
+    """The style that ``calls``, made just before an attention call, applied to its key (or else its query).
+
+    ``query`` [B, H, S, d] and ``key`` [B, KV, S, d] are what attention got for the same S positions. None when no
+    call's output is found in them.
+    """
+    for seen in (key, query):
+        for call in reversed(calls):
+            for before, after in call.pairs:
+                found = _match(before, after, call, seen)
+                if found is not None:
+                    return found, call
+    return None
+
+
+def full_table(table: Tensor, width: int, style: rope.Style) -> Tensor:
+    """A table [S, width or width/2] at full width: each pair's angle stands at both of its channels."""
+    if style == "half":
+        half = table[..., : width // 2]
+        return torch.cat((half, half), dim=-1)
+    if table.shape[-1] == width and torch.equal(table[..., 0::2], table[..., 1::2]):
+        return table
+    return table[..., : width // 2].repeat_interleave(2, dim=-1)
+
+
+def _rotary_functions(namespace: Any) -> list[str]:
+    names = [
+        name for name in vars(namespace) if name.startswith("apply_rotary") or name == "apply_multimodal_rotary_pos_emb"
+    ]
+    return [
+        name
+        for name in names
+        if "vision" not in name and "2d" not in name and inspect.isfunction(getattr(namespace, name))
+    ]
+
+
+def _watched(function: Callable, observer: Callable[[RotaryCall], None]) -> Callable:
+    signature = inspect.signature(function)
+
+    @torch.compiler.disable
+    def watched(*args: Any, **kwargs: Any) -> Any:
+        result = function(*args, **kwargs)
+        call = _describe(signature.bind(*args, **kwargs).arguments, result)
+        if call is not None:
+            observer(call)
+        return result
+
+    return watched
+
+
+def _describe(arguments: dict[str, Any], result: Any) -> RotaryCall | None:
+    tables = _tables(arguments)
+    if tables is None:
+        return None
+    inputs = [x for name, x in arguments.items() if name not in ("cos", "sin") and _is_states(x)]
+    outputs = [x for x in (result if isinstance(result, tuple) else (result,)) if _is_states(x)]
+    return RotaryCall(tuple(zip(inputs, outputs, strict=False)), *tables)
+
+
+def _tables(arguments: dict[str, Any]) -> tuple[Tensor, Tensor] | None:
+    for value in arguments.values():
+        if isinstance(value, Tensor) and value.is_complex():
+            return _one_row(value.real), _one_row(value.imag)
+    cos, sin = arguments.get("cos"), arguments.get("sin")
+    if not isinstance(cos, Tensor) or not isinstance(sin, Tensor):
+        return None
+    return _one_row(cos), _one_row(sin)
+
+
+def _one_row(table: Tensor) -> Tensor:
+    """The table [S, width] of the batch's first sequence."""
+    return table.reshape(-1, *table.shape[-2:])[0].float()
+
+
+def _is_states(x: Any) -> bool:
+    return isinstance(x, Tensor) and x.is_floating_point() and x.ndim == 4
+
+
+def _match(before: Tensor, after: Tensor, call: RotaryCall, seen: Tensor) -> RotaryStyle | None:
+    """Where ``after`` lies in the channels of ``seen`` [B, heads, S, d], and in which style it was rotated."""
+    for x, y in ((before, after), (before.transpose(1, 2), after.transpose(1, 2))):
+        start = _locate(y, seen)
+        if start is not None:
+            style, width = _style(x[:1].float(), y[:1].float(), call, TOLERANCE.get(seen.dtype, 4e-2))
+            return RotaryStyle(style, start, width)
+    return None
+
+
+def _locate(part: Tensor, seen: Tensor) -> int | None:
+    """The channel at which ``part`` [B, heads or 1, S, w] stands in ``seen``; None when it does not."""
+    width, room = part.shape[-1], seen.shape[-1]
+    if part.shape[2] != seen.shape[2] or width > room or part.shape[1] not in (1, seen.shape[1]):
+        return None
+    for start in dict.fromkeys((0, room - width)):
+        if torch.equal(part.to(seen.dtype).expand(-1, seen.shape[1], -1, -1), seen[..., start : start + width]):
+            return start
+    return None
+
+
+def _style(before: Tensor, after: Tensor, call: RotaryCall, tolerance: float) -> tuple[rope.Style | None, int]:
+    """The style whose inverse takes ``after`` back to ``before``, and the rotated width; (None, width) if none does."""
+    width = call.cos.shape[-1]
+    for candidate in (width, 2 * width):
+        for style in rope.STYLES:
+            if (
+                candidate <= before.shape[-1]
+                and candidate % 2 == 0
+                and _undoes(before, after, call, style, candidate, tolerance)
+            ):
+                return style, candidate
+    return None, min(width, before.shape[-1])
+
+
+def _undoes(before: Tensor, after: Tensor, call: RotaryCall, style: rope.Style, width: int, tolerance: float) -> bool:
+    cos, sin = (full_table(table, width, style).to(after.device) for table in (call.cos, call.sin))
+    undone = rope.unrotate(after, cos, sin, style)
+    deinterleaved = torch.cat((before[..., 0:width:2], before[..., 1:width:2], before[..., width:]), dim=-1)
+    scale = before.abs().amax().clamp_min(1e-30)
+    return any(bool((undone - x).abs().amax() <= tolerance * scale) for x in (before, deinterleaved))
