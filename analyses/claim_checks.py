@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
-from qevict_diag.analyses.cells import How
 
+from qevict_diag.analyses.cells import How
 from qevict_diag.statistics import Floats
 
 Side = Literal["above", "below", "equal"]

@@ -12,11 +12,11 @@ from dataclasses import dataclass
 
 import numpy as np
 import polars as pl
+
+from qevict_diag import statistics
 from qevict_diag.analyses import published
 from qevict_diag.analyses.cells import Cells, Grid, cells, grid, pooled_ratios, rows_of
 from qevict_diag.analyses.claim_checks import Check, Quantity, Setting, Side, checks
-
-from qevict_diag import statistics
 from qevict_diag.errors import MetricError
 from qevict_diag.statistics import Floats, Interval
 

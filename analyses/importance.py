@@ -4,9 +4,11 @@ Table 17b; paper, Appendix J names the alternatives and gives no numbers that su
 default, cumulative attention) and ``R3[estimator]``.
 """
 
-import polars as pl
-from qevict_diag.analyses.cells import Grid, cells, estimates, grid, pooled_ratios, rows_of
+from collections.abc import Iterable
 
+import polars as pl
+
+from qevict_diag.analyses.cells import Grid, cells, estimates, grid, pooled_ratios, rows_of
 from qevict_diag.statistics import interval_of
 
 DEFAULT = "cumulative"
@@ -16,6 +18,11 @@ SHOWN = (("fmm", "fmm", "mean"), ("churn", "churn", "mean"), ("qsa", "qsa", "mea
 def estimator_of(policy: str) -> str:
     """Name of the estimator in ``R3[name]``; the default's for plain ``R3``."""
     return policy.partition("[")[2].rstrip("]") or DEFAULT
+
+
+def ranked(estimators: Iterable[str]) -> tuple[str, ...]:
+    """Name the policies of R3 under each estimator but the default."""
+    return tuple(f"R3[{name}]" for name in estimators if name != DEFAULT)
 
 
 def compare(frame: pl.DataFrame, min_inactive: int = 3, over: Grid | None = None) -> pl.DataFrame:

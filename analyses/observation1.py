@@ -4,6 +4,7 @@ Table 14 and Figure 1(a); paper, section 3 and Appendix I.2.
 """
 
 import polars as pl
+
 from qevict_diag.analyses import published
 from qevict_diag.analyses.cells import Grid, cells, described, estimates, grid, rows_of, window_of
 

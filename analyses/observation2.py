@@ -4,6 +4,7 @@ Figure 1(b) and Table 15; paper, section 3 and Appendix I.3.
 """
 
 import polars as pl
+
 from qevict_diag.analyses import published
 from qevict_diag.analyses.cells import Grid, estimates, grid, rows_of
 

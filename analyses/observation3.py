@@ -8,10 +8,10 @@ from functools import partial
 
 import numpy as np
 import polars as pl
-from qevict_diag.analyses import published
-from qevict_diag.analyses.cells import Cells, Grid, cells, grid, rows_of
 
 from qevict_diag import statistics
+from qevict_diag.analyses import published
+from qevict_diag.analyses.cells import Cells, Grid, cells, grid, rows_of
 
 LIR_KEYS = ("policy", "reading", "budget", "group", "lag")
 TRANSITION_KEYS = ("policy", "reading", "budget", "lag")

@@ -8,10 +8,10 @@ from functools import partial
 
 import numpy as np
 import polars as pl
-from qevict_diag.analyses import published
-from qevict_diag.analyses.cells import Cells, Grid, How, cells, grid, rows_of
 
 from qevict_diag import statistics
+from qevict_diag.analyses import published
+from qevict_diag.analyses.cells import Cells, Grid, How, cells, grid, rows_of
 from qevict_diag.statistics import Interval
 
 WITH, WITHOUT = "R3", "R3-one-way"

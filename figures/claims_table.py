@@ -1,6 +1,7 @@
 """The claims as tables: one row for each claim, and one for each check behind it."""
 
 import polars as pl
+
 from qevict_diag.analyses import claims
 from qevict_diag.figures.table_model import EMPTY, Column, Table, limits, number, text
 

@@ -7,6 +7,7 @@ layers within); with one article there are none. In (b) the thin bars are the pu
 import polars as pl
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+
 from qevict_diag.analyses import observation1, observation2
 from qevict_diag.analyses.cells import window_of
 from qevict_diag.figures.style import (
@@ -20,6 +21,7 @@ from qevict_diag.figures.style import (
     style,
 )
 
+POLICIES = observation1.POLICIES
 METRICS = ("fmm", "churn", "mass_share")
 COMPARED = ("R2", "R3")
 TIER_NAMES = {"full": "full", "quantized": "INT2", "evicted": "evicted", "local": "local"}

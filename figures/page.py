@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from html import escape
 
 import polars as pl
+
 from qevict_diag.analyses import claims
 from qevict_diag.figures.claims_table import claimed
 from qevict_diag.figures.table_model import EMPTY, Table, html, number

@@ -14,6 +14,7 @@ import matplotlib.style
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
+from qevict_diag import atomic
 from qevict_diag.errors import InputError
 
 FORMATS = ("pdf", "png", "svg")
@@ -48,14 +49,21 @@ def axes_of(ax: Axes | None, width: float = 3.4, height: float = 2.4) -> Axes:
     return ax if ax is not None else Figure(figsize=(width, height), layout="constrained").add_subplot()
 
 
-def save(figure: Figure, path: Path) -> None:
-    """Write a figure as .pdf, .png or .svg, the same bytes for the same figure; InputError for another ending."""
+def save(figure: Figure, path: Path) -> Path:
+    """Write a figure as .pdf, .png or .svg, the same bytes for the same figure, whole or not at all."""
+    kind = picture_kind(path)
+    metadata: dict[str, Any] = {"pdf": {"CreationDate": None}, "svg": {"Date": None}, "png": {"Software": None}}[kind]
+    with style(), atomic.replacing(path) as scratch:
+        figure.savefig(scratch, format=kind, metadata=metadata)
+    return path
+
+
+def picture_kind(path: Path) -> str:
+    """Tell the format from the ending; InputError for one that is not in `FORMATS`."""
     kind = path.suffix.removeprefix(".").lower()
     if kind not in FORMATS:
         raise InputError(f"figure file {path.name}: the ending must be one of .{', .'.join(FORMATS)}")
-    metadata: dict[str, Any] = {"pdf": {"CreationDate": None}, "svg": {"Date": None}, "png": {"Software": None}}[kind]
-    with style():
-        figure.savefig(path, format=kind, metadata=metadata)
+    return kind
 
 
 def spread_apart(heights: list[float], gap: float) -> list[float]:

@@ -107,6 +107,13 @@ def render(table: Table, form: str) -> str:
     return writers[form](table)
 
 
+def render_all(tables: Sequence[Table], form: str) -> str:
+    """Write several tables one after the other; as JSON they are a list when there are more than one."""
+    if form == "json" and len(tables) > 1:
+        return _dumped([records(table) for table in tables])
+    return "\n".join(render(table, form) for table in tables)
+
+
 def markdown(table: Table) -> str:
     """Write a pipe table with its title above and its notes below."""
     heads = [f"{column.spanner}: {column.label}" if column.spanner else column.label for column in table.columns]
@@ -129,7 +136,11 @@ def records(table: Table) -> dict[str, Any]:
 
 def as_json(table: Table) -> str:
     """Write `records` as JSON."""
-    return json.dumps(records(table), ensure_ascii=False, indent=1, allow_nan=False) + "\n"
+    return _dumped(records(table))
+
+
+def _dumped(content: object) -> str:
+    return json.dumps(content, ensure_ascii=False, indent=1, allow_nan=False) + "\n"
 
 
 def html(table: Table) -> str:

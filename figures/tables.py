@@ -9,11 +9,12 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import polars as pl
+
 from qevict_diag.analyses import importance, observation1, observation2, observation3, promotion
 from qevict_diag.analyses.cells import grid
-from qevict_diag.figures.table_model import Column, Table, limits, number, percent, text
-
 from qevict_diag.errors import InputError
+from qevict_diag.estimators import ESTIMATORS
+from qevict_diag.figures.table_model import FORMATS, Column, Table, limits, number, percent, text
 
 PAPER = "Llama-3.1-8B"
 TRANSITIONS_OF = ("R3",)
@@ -248,7 +249,7 @@ TABLES: dict[str, Spec] = {
     "15": Spec(table15, THREE_TIERS, ("qsa", "mass_ratio")),
     "16": Spec(table16, THREE_TIERS, ("lir",)),
     "17a": Spec(table17a, TRANSITIONS_OF, ("transitions",)),
-    "17b": Spec(table17b, ("R3",), ("fmm", "churn", "qsa", "mass_ratio", "lir")),
+    "17b": Spec(table17b, ("R3", *importance.ranked(ESTIMATORS)), ("fmm", "churn", "qsa", "mass_ratio", "lir")),
     "18": Spec(table18, (promotion.WITHOUT, promotion.WITH), ("fmm", "qsa", "mass_ratio", "lir", "promotions")),
 }
 
@@ -263,6 +264,18 @@ def spec_of(name: str) -> Spec:
     if name not in TABLES:
         raise InputError(f"table {name!r}: there are {', '.join(TABLES)}")
     return TABLES[name]
+
+
+def names_of(number: str, form: str) -> tuple[str, ...]:
+    """Tables that a number stands for: 17 is 17a and 17b; InputError where one file cannot hold both."""
+    if form not in FORMATS:
+        raise InputError(f"table format {form!r}: allowed are {', '.join(FORMATS)}")
+    if number == "17" and form == "csv":
+        raise InputError("table 17 is two tables, which one CSV cannot hold; ask for 17a or 17b")
+    names = ("17a", "17b") if number == "17" else (number,)
+    for name in names:
+        spec_of(name)
+    return names
 
 
 def _with_bytes(rows: pl.DataFrame, used: pl.DataFrame) -> pl.DataFrame:

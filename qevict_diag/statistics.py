@@ -9,6 +9,7 @@ One article gives no interval: `Interval.low` and `high` are NaN and `method` sa
 """
 
 import math
+import warnings
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -93,16 +94,18 @@ def trace_bootstrap(
     interval = Interval(_ratio(num.sum(), den.sum()), math.nan, math.nan, ONE_ARTICLE, num.size)
     if num.size < 2:
         return interval
-    result = stats.bootstrap(
-        (num, den),
-        lambda top, bottom, axis: _ratios(top.sum(axis), bottom.sum(axis)),
-        paired=True,
-        vectorized=True,
-        method="percentile",
-        confidence_level=confidence,
-        n_resamples=resamples,
-        rng=rng,
-    )
+    with warnings.catch_warnings():  # a resample without any trial is NaN, left out of the limits below
+        warnings.simplefilter("ignore", stats.DegenerateDataWarning)
+        result = stats.bootstrap(
+            (num, den),
+            lambda top, bottom, axis: _ratios(top.sum(axis), bottom.sum(axis)),
+            paired=True,
+            vectorized=True,
+            method="percentile",
+            confidence_level=confidence,
+            n_resamples=resamples,
+            rng=rng,
+        )
     limits = _limits(result.bootstrap_distribution, confidence)
     return replace(interval, low=limits[0], high=limits[1], method="trace bootstrap")
 

@@ -6,8 +6,8 @@ import frames
 import numpy as np
 import polars as pl
 import pytest
-from qevict_diag.analyses import cells
 
+from qevict_diag.analyses import cells
 from qevict_diag.errors import MetricError
 
 

@@ -5,8 +5,8 @@ import math
 import frames
 import polars as pl
 import pytest
-from qevict_diag.analyses import claims, importance, promotion, published
 
+from qevict_diag.analyses import claims, importance, promotion, published
 from qevict_diag.statistics import Interval
 
 

@@ -4,6 +4,7 @@ import frames
 import numpy as np
 import polars as pl
 import pytest
+
 from qevict_diag.analyses import observation1, observation2, observation3
 
 

@@ -106,6 +106,12 @@ def test_trace_bootstrap_resamples_whole_traces(rng):
     assert interval.n == 2
 
 
+def test_a_trace_without_trials_does_not_spoil_the_interval(rng):
+    interval = statistics.trace_bootstrap([0.0, 3.0, 1.0], [0.0, 10.0, 10.0], rng)
+    assert interval.estimate == pytest.approx(0.2)
+    assert (interval.low, interval.high) == pytest.approx((0.1, 0.3))
+
+
 def test_pairing_removes_what_the_articles_share(rng):
     article = rng.normal(0, 5, (10, 1))
     first = article + rng.normal(1.0, 0.01, (10, 4))

@@ -1,0 +1,59 @@
+"""`qevict-diag table`: print a table of the paper from traces."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from qevict_diag.cli import options
+
+if TYPE_CHECKING:
+    from qevict_diag.figures.table_model import Table
+    from qevict_diag.plan import Settings
+    from qevict_diag.trace import Trace
+
+
+def table(
+    number: Annotated[str, typer.Argument(help="14, 15, 16, 17a, 17b, 17 (both) or 18.")],
+    traces: options.Traces,
+    form: Annotated[str, typer.Option("--format", help="md, latex, csv, html or json.")] = "md",
+    out: Annotated[Path | None, typer.Option(help="File to write instead of printing.")] = None,
+    budget: options.Ratio = "1/5",
+    sinks: options.Sinks = 5,
+    recent: options.Recent = 32,
+    quantized_fraction: options.Fraction = "1/2",
+    bits: options.Bits = 2,
+    horizon: options.Horizon = 32,
+    min_inactive: options.Inactive = 3,
+    reading: options.ReadingChoices = None,
+    device: options.Device = "cpu",
+    as_json: options.AsJson = False,
+    quiet: options.Quiet = False,
+) -> None:
+    """Print a table: published value, ours, interval, byte use and reading side by side."""
+    from qevict_diag import atomic
+    from qevict_diag.figures import tables
+    from qevict_diag.figures.table_model import render_all
+    from qevict_diag.measure import one_model
+
+    form = "json" if as_json else form
+    names = tables.names_of(number, form)
+    settings = options.settings(budget, sinks, recent, quantized_fraction, bits, horizon, reading, device)
+    opened = options.open_traces(traces)
+    one_model(opened)
+    content = render_all([_built(name, opened, settings, min_inactive, quiet) for name in names], form)
+    if out is None:
+        typer.echo(content, nl=False)
+    else:
+        typer.echo(str(atomic.write_text(out, content)))
+
+
+def _built(name: str, opened: "list[Trace]", settings: "Settings", min_inactive: int, quiet: bool) -> "Table":
+    from qevict_diag.cli.progress import layers_bar
+    from qevict_diag.figures import tables
+    from qevict_diag.measure import measure
+
+    spec = tables.spec_of(name)
+    with layers_bar(f"table {name}", opened, quiet) as progress:
+        found = measure(opened, spec.policies, spec.metrics, settings, min_inactive=min_inactive, progress=progress)
+    return tables.build(name, found.frame, found.bytes, min_inactive)

@@ -1,0 +1,232 @@
+"""Everything of the paper's diagnostics in one go: record, replay, measure, and write figure, tables, claims and page.
+
+Two settings on the same texts: 512+256 for Figure 1 and Tables 14 to 17, 256+1024 for Table 18. Traces that are
+already there are used again when they are of the same model, text and continuation.
+"""
+
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+
+from qevict_diag import atomic, statistics
+from qevict_diag.analyses import claims, importance, promotion
+from qevict_diag.articles import Source, built_in, slug
+from qevict_diag.errors import InputError
+from qevict_diag.estimators import ESTIMATORS
+from qevict_diag.figures import figure1, page, tables
+from qevict_diag.figures.claims_table import checks_table, claims_table
+from qevict_diag.figures.style import FORMATS as PICTURES
+from qevict_diag.figures.style import save
+from qevict_diag.figures.table_model import FORMATS, SUFFIXES, Table, render
+from qevict_diag.measure import Measurements, measure
+from qevict_diag.plan import Settings
+from qevict_diag.trace import Trace
+
+Progress = Callable[[str, int, int], None]  # stage, done, of how many
+
+
+@dataclass(frozen=True)
+class Setting:
+    """One recording length and what is measured on it: policies with the metrics they need."""
+
+    prefill: int
+    decode: int
+    measured: tuple[tuple[tuple[str, ...], tuple[str, ...]], ...]
+
+    @property
+    def name(self) -> str:
+        """How the paper writes it, ``512+256``."""
+        return f"{self.prefill}+{self.decode}"
+
+    @property
+    def replays(self) -> int:
+        """How many policies are replayed."""
+        return sum(len(policies) for policies, _ in self.measured)
+
+
+RANKED = importance.ranked(ESTIMATORS)
+DIAGNOSTIC = Setting(512, 256, ((figure1.POLICIES, ("all",)), (RANKED, tables.TABLES["17b"].metrics)))
+PROMOTION = Setting(256, 1024, (((promotion.WITHOUT, promotion.WITH), tables.TABLES["18"].metrics),))
+
+
+@dataclass(frozen=True)
+class Request:
+    """What to reproduce: where to put it, on which model, with which continuation, on which texts."""
+
+    out: Path
+    model: str = "smollm2-135m"
+    continuation: str = "greedy"
+    device: str = "cpu"
+    diagnostic: Setting = DIAGNOSTIC
+    promotion: Setting = PROMOTION
+    sources: tuple[Source, ...] = field(default_factory=built_in)
+    min_inactive: int = 3
+
+    def folder(self, setting: Setting) -> Path:
+        """Where the traces of a setting lie."""
+        return self.out / "traces" / f"{slug(Path(self.model).name)}-{self.continuation}" / setting.name
+
+
+@dataclass(frozen=True, eq=False)
+class Reproduction:
+    """What came out: the checks behind the claims, and the files that were written."""
+
+    evaluated: pl.DataFrame
+    model: str
+    files: tuple[Path, ...]
+
+
+def reproduce(request: Request, progress: Progress = lambda stage, done, total: None) -> Reproduction:
+    """Record what is missing, measure, and write everything below ``request.out``."""
+    settings = (request.diagnostic, request.promotion)
+    traces = record_missing(request, settings, progress)
+    measured = [_measure(traces[setting.name], setting, request, progress) for setting in settings]
+    return write(request, traces, *measured, progress=progress)
+
+
+def record_missing(request: Request, settings: Sequence[Setting], progress: Progress) -> dict[str, list[Trace]]:
+    """Record the texts of each setting that have no trace yet, all in one batch, and open all of them."""
+    from qevict_diag.models import load
+    from qevict_diag.record import RecordOptions, record
+
+    loaded = None
+    for setting in settings:
+        folder = request.folder(setting)
+        missing = [source for source in request.sources if not (folder / source.name / "manifest.json").exists()]
+        if not missing:
+            continue
+        if loaded is None:
+            progress("loading the model", 0, 1)
+            loaded = load(request.model, device=request.device)
+        options = RecordOptions(setting.prefill, setting.decode, request.continuation)  # type: ignore[arg-type]
+        stage = f"recording {setting.name}"
+        record(
+            *(loaded.model, loaded.tokenizer, missing, options),
+            out=folder,
+            identity=loaded.identity,
+            progress=lambda done, total, stage=stage: progress(stage, done, total),
+        )
+    return {setting.name: [_opened(request, setting, source) for source in request.sources] for setting in settings}
+
+
+def _opened(request: Request, setting: Setting, source: Source) -> Trace:
+    """Open a trace and check that it is the one that would be recorded now."""
+    trace = Trace.open(request.folder(setting) / source.name)
+    origin = trace.manifest.get("source") or {}
+    found = (trace.model_id, trace.shape.prefill, trace.shape.decode, origin.get("continuation"))
+    wanted = (request.model, setting.prefill, setting.decode, request.continuation)
+    if found != wanted or origin.get("text_sha256") != source.sha256:
+        here, asked = (", ".join(map(str, what)) for what in (found, wanted))
+        raise InputError(
+            f"{trace.path} is a trace of {here}, or of another text, and {asked} is asked for; "
+            "give another --out or move that trace away"
+        )
+    return trace
+
+
+def _measure(traces: Sequence[Trace], setting: Setting, request: Request, progress: Progress) -> Measurements:
+    stage, done = f"replaying {setting.name}", 0
+    total = sum(len(trace.layers) for trace in traces) * len(setting.measured)
+
+    def count(layers: int) -> None:
+        nonlocal done
+        done += layers
+        progress(stage, done, total)
+
+    settings = Settings(device=request.device)
+    parts = [
+        measure(traces, policies, metrics, settings, min_inactive=request.min_inactive, progress=count)
+        for policies, metrics in setting.measured
+    ]
+    return Measurements(pl.concat([part.frame for part in parts]), pl.concat([part.bytes for part in parts]))
+
+
+def write(
+    request: Request, traces: dict[str, list[Trace]], diagnostic: Measurements, late: Measurements, progress: Progress
+) -> Reproduction:
+    """Write figure, tables, claims, measurements and the page."""
+    progress("writing", 0, 1)
+    out, model = request.out, traces[request.diagnostic.name][0].model_id
+    evaluated = claims.evaluate(diagnostic.frame, late.frame, request.min_inactive)
+    found = [
+        tables.build(name, *_frames(late if name == "18" else diagnostic), request.min_inactive)
+        for name in tables.TABLES
+    ]
+    figure = figure1.plot_figure1(diagnostic.frame)
+    files = [save(figure, out / f"figure1.{ending}") for ending in PICTURES]
+    judged = [claims_table(evaluated, model), checks_table(evaluated, model)]
+    files += [file for table in [*judged, *found] for file in write_table(table, out)]
+    files += [_parquet(frame, out / f"{name}.parquet") for name, frame in _measured(request, diagnostic, late).items()]
+    names = tuple(file.name for file in files)
+    drawing = (out / "figure1.svg").read_text(encoding="utf-8")
+    report = page.Report(model, drawing, evaluated, found, _facts(request, traces), names)
+    files.append(atomic.write_text(out / "index.html", page.page(report)))
+    progress("writing", 1, 1)
+    return Reproduction(evaluated, model, tuple(files))
+
+
+def write_table(table: Table, folder: Path) -> list[Path]:
+    """Write a table in every format, ``table14.md`` and so on."""
+    return [atomic.write_text(folder / f"{table.name}.{SUFFIXES[form]}", render(table, form)) for form in FORMATS]
+
+
+def _frames(measured: Measurements) -> tuple[pl.DataFrame, pl.DataFrame]:
+    return measured.frame, measured.bytes
+
+
+def _measured(request: Request, diagnostic: Measurements, late: Measurements) -> dict[str, pl.DataFrame]:
+    return {
+        "measurements": diagnostic.frame,
+        "bytes": diagnostic.bytes,
+        f"measurements-{request.promotion.name}": late.frame,
+        f"bytes-{request.promotion.name}": late.bytes,
+    }
+
+
+def _parquet(frame: pl.DataFrame, path: Path) -> Path:
+    with atomic.replacing(path) as scratch:
+        frame.write_parquet(scratch)
+    return path
+
+
+def _facts(request: Request, traces: dict[str, list[Trace]]) -> dict[str, str]:
+    """Collect what a reader must know to weigh or repeat the numbers."""
+    first = traces[request.diagnostic.name][0].manifest
+    model: dict[str, Any] = first.get("model") or {}
+    texts = [_text(trace) for setting in traces.values() for trace in setting]
+    return {
+        "model": f"{model.get('id')} ({model.get('architecture')}, {model.get('dtype')})",
+        "weights, SHA-256": str(model.get("weights_sha256"))[:16],
+        "continuation": request.continuation,
+        "texts, distinct 4-grams of the continuation": "; ".join(texts),
+        "settings": _told(Settings(), request.min_inactive),
+        "software": ", ".join(f"{name} {version}" for name, version in (first.get("software") or {}).items()),
+        "intervals": f"95%, two-level bootstrap, {statistics.RESAMPLES} resamples",
+        "recorded": str(first.get("created")),
+    }
+
+
+def _told(settings: Settings, min_inactive: int) -> str:
+    budget = settings.budget
+    return (
+        f"budget {budget.ratio}, {budget.sinks} sinks, {budget.recent} recent, q = {budget.quantized_fraction}, "
+        f"{budget.bits} bits, horizon {settings.horizon}, m = {min_inactive}"
+    )
+
+
+def _text(trace: Trace) -> str:
+    share = (trace.manifest.get("source") or {}).get("distinct_4grams")
+    told = "" if share is None else f" {share:.0%}"
+    return f"{trace.name} ({trace.shape.prefill}+{trace.shape.decode}){told}"
+
+
+def as_json_text(made: Reproduction) -> str:
+    """Claims and files as JSON, for programs."""
+    summary = claims.summary(made.evaluated).fill_nan(None).to_dicts()
+    checks = made.evaluated.fill_nan(None).to_dicts()
+    content = {"model": made.model, "claims": summary, "checks": checks, "files": [str(file) for file in made.files]}
+    return json.dumps(content, ensure_ascii=False, indent=1)
