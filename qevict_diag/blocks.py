@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from qevict_diag.errors import MetricError
-from qevict_diag.layer_trace import LayerTrace, visible
+from qevict_diag.layer_trace import LayerTrace
 from qevict_diag.quantize import TOKEN_AXIS, dequantize, quantize
 from qevict_diag.windows import Grid, sum_groups
 
@@ -96,16 +96,18 @@ class LayerBlock:
         """L2 norm of every recorded ``key`` or ``value``: [layer, kv_head, position] float64."""
         return torch.stack([getattr(trace, name).double().norm(dim=-1) for trace in self.traces]).to(self.device)
 
-    def attention(self, key: Tensor, queries: slice) -> Tensor:
-        """exp(logits - lse) [layer, head, query, position] of a range of queries, 0 where a position is invisible."""
+    def attention(self, key: Tensor, queries: slice, start: int = 0) -> Tensor:
+        """exp(logits - lse) [layer, head, query, position] of a range of queries, 0 where a position is invisible.
+
+        ``key`` holds the positions from ``start`` on; what it holds beyond the last position counts as invisible.
+        """
         layers, kv_heads = key.shape[:2]
         query = self.query[:, :, queries]
-        count = query.shape[2]
         grouped = query.reshape(layers, kv_heads, -1, query.shape[-1])
-        logits = (grouped @ key.transpose(-1, -2)).view(layers, self.heads, count, -1)
+        logits = (grouped @ key.transpose(-1, -2)).view(layers, self.heads, query.shape[2], -1)
         self._softcap(logits)
         mass = logits.sub_(self.lse[..., queries, None]).exp_()
-        return self._hide(mass, queries)
+        return self._hide(mass, queries, start)
 
     def stack(self, tensors: Sequence[Tensor]) -> Tensor:
         """Stack on the working device in the working dtype."""
@@ -116,13 +118,14 @@ class LayerBlock:
             if trace.spec.softcap is not None:
                 logits[index].div_(trace.spec.softcap).tanh_().mul_(trace.spec.softcap)
 
-    def _hide(self, mass: Tensor, queries: slice) -> Tensor:
+    def _hide(self, mass: Tensor, queries: slice, start: int) -> Tensor:
         positions = torch.arange(self.prefill + queries.start, self.prefill + queries.stop, device=mass.device)
-        future = slice(self.prefill, None)  # every decode query sees the whole prompt unless a sliding window hides it
-        mass[..., future] *= visible(positions, mass.shape[-1], None)[:, future]
-        for index, trace in enumerate(self.traces):
+        distance = positions[:, None] - torch.arange(start, start + mass.shape[-1], device=mass.device)
+        born = slice(max(0, self.prefill - start), None)  # every decode query sees the whole prompt,
+        mass[..., born].masked_fill_(distance[:, born] < 0, 0)
+        for index, trace in enumerate(self.traces):  # unless a sliding window hides it
             if trace.spec.sliding_window is not None:
-                mass[index] *= visible(positions, mass.shape[-1], trace.spec.sliding_window)
+                mass[index].masked_fill_(distance >= trace.spec.sliding_window, 0)
         return mass
 
 
@@ -141,34 +144,49 @@ class QueryBlock:
 
 def stream(block: LayerBlock, keys: Sequence[GridKey], grids: dict[int, Grid], queries: int) -> Iterator[QueryBlock]:
     """Yield the decode queries in blocks of at most ``queries`` (a multiple of every Ω)."""
-    dequantized = {key: block.dequantized_key(grids[key.window], key.bits) for key in keys if key.bits is not None}
-    for start in range(0, block.decode, queries):
-        yield _query_block(block, slice(start, min(start + queries, block.decode)), dequantized, grids)
-
-
-def _query_block(block: LayerBlock, queries: slice, dequantized: dict[GridKey, Tensor], grids: dict[int, Grid]):
-    attention = block.attention(block.key, queries)
     sinks = next(iter(grids.values())).sinks
+    original = _history(block.key, sinks, grids)
+    dequantized = {
+        key: _history(block.dequantized_key(grids[key.window], key.bits), sinks, grids)
+        for key in keys
+        if key.bits is not None
+    }
+    for start in range(0, block.decode, queries):
+        yield _query_block(block, slice(start, min(start + queries, block.decode)), original, dequantized, grids)
+
+
+def _history(key: Tensor, sinks: int, grids: dict[int, Grid]) -> Tensor:
+    """Keys behind the sinks, padded to whole windows of the widest grid so that sums need no copy."""
+    history = key[:, :, sinks:]
+    return torch.nn.functional.pad(history, (0, 0, 0, -history.shape[2] % max(grids))).contiguous()
+
+
+def _query_block(
+    block: LayerBlock, queries: slice, original: Tensor, dequantized: dict[GridKey, Tensor], grids: dict[int, Grid]
+) -> QueryBlock:
+    sinks = next(iter(grids.values())).sinks
+    history = block.attention(original, queries, sinks)
+    prompt = block.prefill - sinks
     return QueryBlock(
         queries=range(queries.start, queries.stop),
-        full=_nested_masses(attention, grids),
+        full=_nested_masses(history, grids),
         quantized={
-            key: grids[key.window].by_window(_finite(block.attention(replaced, queries)))
+            key: grids[key.window].sum_windows(_finite(block.attention(replaced, queries, sinks)))
             for key, replaced in dequantized.items()
         },
-        sinks=attention[..., :sinks].sum(-1),
+        sinks=block.attention(block.key[:, :, :sinks], queries).sum(-1),
         sink_share=block.sink_share(queries),
-        prompt=attention[..., sinks : block.prefill].sum(-1),
-        born=attention[..., block.prefill :].clone(),
+        prompt=history[..., :prompt].sum(-1),
+        born=history[..., prompt : prompt + block.decode].clone(),
     )
 
 
-def _nested_masses(attention: Tensor, grids: dict[int, Grid]) -> dict[int, Tensor]:
+def _nested_masses(history: Tensor, grids: dict[int, Grid]) -> dict[int, Tensor]:
     masses: dict[int, Tensor] = {}
     for window in sorted(grids):
         finer = max((w for w in masses if window % w == 0), default=None)
         if finer is None:
-            masses[window] = grids[window].by_window(attention)
+            masses[window] = grids[window].sum_windows(history)
         else:
             masses[window] = sum_groups(masses[finer], window // finer)
     return masses

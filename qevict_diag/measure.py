@@ -16,7 +16,7 @@ from qevict_diag.layer_trace import Recorded
 from qevict_diag.metrics import METRICS
 from qevict_diag.metrics.churn import churn_counts
 from qevict_diag.metrics.fmm import ratio
-from qevict_diag.metrics.lir import episodes, lir_counts
+from qevict_diag.metrics.lir import inactive_runs
 from qevict_diag.metrics.mass_share import tier_mass
 from qevict_diag.metrics.transitions import promotion_counts, transition_counts
 from qevict_diag.observe import Save
@@ -161,17 +161,18 @@ def mass_ratio_rows(run: Replay, min_inactive: int) -> Iterator[pl.DataFrame]:
 
 def lir_rows(run: Replay, min_inactive: int) -> Iterator[pl.DataFrame]:
     """Global LIR of oracle and policy per layer and m, under both readings of episodes, and every time to return."""
-    exists, universes = universe(run), run.plan.settings.readings
+    exists, readings = universe(run), run.plan.settings.readings
     for group, selected in {"oracle": oracle_selection(run, exists), "policy": run.tier == Tier.FULL}.items():
+        runs = inactive_runs(selected, exists)
         for reading in ("literal", "after_exit"):
-            label = pl.lit(universes.with_(lir_episodes=reading).label()).alias("reading")
+            label = pl.lit(readings.with_(lir_episodes=reading).label()).alias("reading")
             for m in sorted({*INACTIVE, min_inactive}):
-                found = episodes(selected, exists, m, after_exit=reading == "after_exit")
+                found = runs.eligible(m, after_exit=reading == "after_exit")
                 shape = selected.shape[:2]
-                rescued, eligible = (c.reshape(shape).double() for c in lir_counts(found, shape.numel()))
+                rescued, eligible = (count.reshape(shape).double() for count in found.counts(shape.numel()))
                 frame = rows(_axes(run), value=ratio(rescued, eligible), numerator=rescued, denominator=eligible)
                 yield frame.with_columns(label, group=pl.lit(group), lag=pl.lit(m))
-                returned = _return_times(run, found.lane[found.rescued], found.waited[found.rescued])
+                returned = _return_times(run, found.lane[found.rescued], found.waited(m)[found.rescued])
                 yield returned.with_columns(label, group=pl.lit(group), lag=pl.lit(m), metric=pl.lit("return_time"))
 
 

@@ -90,10 +90,10 @@ class Seen:
 
 
 def _over_windows(mass: Tensor, use: Tensor) -> Tensor:
-    """Σ_w mass · use as a product of matrices: [l, u, h, q, w] and [l, u, w] -> [l, u, h, q]."""
-    return (mass.flatten(2, 3) @ use[..., None]).squeeze(-1).unflatten(2, mass.shape[2:4])
+    """Σ_w mass · use as products of matrices: [l, u, h, q, w] and [l, u, w] -> [l, u, h, q]."""
+    return (mass @ use[:, :, None, :, None]).squeeze(-1)
 
 
 def _weighed(scale: Tensor, mass: Tensor) -> Tensor:
     """Σ over heads and queries of scale · mass: [l, u, h, q] and [l, u, h, q, w] -> [l, u, w]."""
-    return (scale.flatten(2)[:, :, None] @ mass.flatten(2, 3)).squeeze(2)
+    return (scale[..., None, :] @ mass).squeeze(-2).sum(2)

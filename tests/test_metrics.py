@@ -8,7 +8,7 @@ import torch
 from qevict_diag.metrics.agreement import agreement, replaced_normalizer
 from qevict_diag.metrics.churn import churn, churn_counts
 from qevict_diag.metrics.fmm import band, born_before, by_event, in_horizon, ratio
-from qevict_diag.metrics.lir import episodes, lir_counts
+from qevict_diag.metrics.lir import inactive_runs
 from qevict_diag.metrics.mass_share import tier_mass
 from qevict_diag.metrics.transitions import promotion_counts, transition_counts
 from qevict_diag.tiers import Tier
@@ -114,18 +114,18 @@ def lanes():
 
 @pytest.mark.parametrize(("m", "expected"), [(1, (4, 7)), (2, (4, 6)), (3, (2, 3)), (4, (0, 1)), (7, (0, 0))])
 def test_lir_worked_example(m, expected):
-    rescued, eligible = lir_counts(episodes(*lanes(), m), len(HISTORY))
+    rescued, eligible = inactive_runs(*lanes()).eligible(m).counts(len(HISTORY))
     assert (int(rescued.sum()), int(eligible.sum())) == expected
 
 
 def test_time_to_return_is_at_least_one_and_counts_from_eligibility():
-    found = episodes(*lanes(), 2)
-    waited = found.waited[found.rescued].tolist()
+    found = inactive_runs(*lanes()).eligible(2)
+    waited = found.waited(2)[found.rescued].tolist()
     assert sorted(waited) == [1, 1, 2, 2]  # runs of 2, 2, 3, 3 events
 
 
 def test_only_runs_after_an_exit():
-    rescued, eligible = lir_counts(episodes(*lanes(), 1, after_exit=True), len(HISTORY))
+    rescued, eligible = inactive_runs(*lanes()).eligible(1, after_exit=True).counts(len(HISTORY))
     assert (int(rescued.sum()), int(eligible.sum())) == (2, 3)
 
 

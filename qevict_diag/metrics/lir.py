@@ -14,37 +14,37 @@ from torch.nn.functional import pad
 
 
 @dataclass(frozen=True, eq=False)
-class Episodes:
-    """Eligible episodes, one row each: which lane they belong to, how long they waited, whether they returned."""
+class Runs:
+    """Every inactive episode, one entry each, whatever its length."""
 
-    lane: Tensor  # int64 [episode] index over the flattened leading axes
-    waited: Tensor  # int64 [episode] events from eligibility to the return, or to the end of observation
-    rescued: Tensor  # bool [episode]
+    lane: Tensor  # int64 [run] index over the flattened leading axes
+    length: Tensor  # int64 [run] events
+    rescued: Tensor  # bool [run] the window was selected right after it
+    exited: Tensor  # bool [run] the window was selected right before it
 
+    def eligible(self, min_inactive: int, *, after_exit: bool = False) -> "Runs":
+        """Runs of at least ``min_inactive`` events; ``after_exit`` (reading F) drops those that follow no selection."""
+        keep = self.length >= min_inactive
+        if after_exit:
+            keep = keep & self.exited
+        return Runs(self.lane[keep], self.length[keep], self.rescued[keep], self.exited[keep])
 
-def episodes(selected: Tensor, exists: Tensor, min_inactive: int, *, after_exit: bool = False) -> Episodes:
-    """All eligible episodes of `selected` [.., event, window]; ``after_exit`` (reading F) drops never-active runs.
+    def counts(self, lanes: int) -> tuple[Tensor, Tensor]:
+        """Rescued and all runs of each lane, int64 [lane]."""
+        return torch.bincount(self.lane[self.rescued], minlength=lanes), torch.bincount(self.lane, minlength=lanes)
 
-    The time to return counts from the event at which the episode became eligible and is at least 1.
-    """
-    lanes = selected.shape[:-2].numel()
-    chosen = selected.reshape(lanes, *selected.shape[-2:]).transpose(-1, -2)
-    present = exists.expand_as(selected).reshape(lanes, *selected.shape[-2:]).transpose(-1, -2)
-    idle = present & ~chosen
-    padded = pad(idle, (1, 1))
-    lane, window, start = (padded[..., 1:] & ~padded[..., :-1]).nonzero(as_tuple=True)
-    _, _, end = (padded[..., :-1] & ~padded[..., 1:]).nonzero(as_tuple=True)  # exclusive; pairs with start, row by row
-    events = selected.shape[-2]
-    length = end - start
-    rescued = (end < events) & chosen[lane, window, end.clamp(max=events - 1)]
-    keep = length >= min_inactive
-    if after_exit:
-        keep &= (start > 0) & chosen[lane, window, (start - 1).clamp(min=0)]
-    return Episodes(lane[keep], (length - min_inactive + 1)[keep], rescued[keep])
+    def waited(self, min_inactive: int) -> Tensor:
+        """Events from eligibility to the return, or to the end of observation: at least 1, int64 [run]."""
+        return self.length - min_inactive + 1
 
 
-def lir_counts(found: Episodes, lanes: int) -> tuple[Tensor, Tensor]:
-    """Rescued and eligible episodes of each lane, int64 [lane]."""
-    eligible = torch.bincount(found.lane, minlength=lanes)
-    rescued = torch.bincount(found.lane[found.rescued], minlength=lanes)
-    return rescued, eligible
+def inactive_runs(selected: Tensor, exists: Tensor) -> Runs:
+    """Find the inactive episodes of ``selected`` [.., event, window]."""
+    events, windows = selected.shape[-2:]
+    chosen = selected.reshape(-1, events, windows).transpose(-1, -2)
+    idle = exists.expand_as(selected).reshape(-1, events, windows).transpose(-1, -2) & ~chosen
+    edges = pad(idle, (1, 1))
+    lane, window, start = (edges[..., 1:] & ~edges[..., :-1]).nonzero(as_tuple=True)
+    end = (edges[..., :-1] & ~edges[..., 1:]).nonzero(as_tuple=True)[2]  # exclusive; in the order of the starts
+    active = pad(chosen, (1, 1))  # shifted by one: never selected before the first event or after the last
+    return Runs(lane, end - start, active[lane, window, end + 1], active[lane, window, start])

@@ -1,6 +1,6 @@
 """Tier-mass shares (definitions.md, section 7; paper I.3).
 
-    share_z(r) = Σ_{w in z} C_r(w) / Σ_{non-sink positions} C_r      z in Full, Quantized, Evicted, Local
+share_z(r) = Σ_{w in z} C_r(w) / Σ_{non-sink positions} C_r      z in Full, Quantized, Evicted, Local
 """
 
 import torch
