@@ -12,7 +12,7 @@ from torch import Tensor
 
 from qevict_diag.errors import TraceError
 from qevict_diag.layer_trace import LayerTrace
-from qevict_diag.record.products import row_lse
+from qevict_diag.products import row_lse
 from qevict_diag.trace import MANIFEST, Trace, layer_file_name
 
 TOLERANCE = {torch.float32: 1e-4, torch.float16: 2e-2, torch.bfloat16: 1e-1}

@@ -16,25 +16,22 @@ TEACHER_CHUNK = 512
 def run(model: Any, prompts: Tensor, options: RecordOptions, seeds: Sequence[int]) -> Tensor:
     """Token ids int64 [B, T] of the whole run; ``prompts`` is [B, P], or [B, T] for a teacher-forced continuation.
 
-    The cache is a plain DynamicCache, in which sliding layers keep every key. A teacher-forced continuation goes
-    through the model in chunks like a prompt: the rows are the same, since a query sees nothing after itself.
+    A teacher-forced continuation goes through the model in chunks like a prompt: the rows are the same, since a query
+    sees nothing after itself.
     """
-    from transformers import DynamicCache
-
-    cache = DynamicCache()
+    step = _Stepper(model)
     tokens = prompts.to(input_device(model))
     chunk = options.chunk or options.prefill
-    logits = None
     for start in range(0, options.prefill, chunk):
-        logits = _forward(model, tokens[:, start : min(start + chunk, options.prefill)], cache)
+        logits = step(tokens[:, start : min(start + chunk, options.prefill)])
     if options.continuation == "teacher":
         for start in range(options.prefill, options.length, TEACHER_CHUNK):
-            _forward(model, tokens[:, start : start + TEACHER_CHUNK], cache)
+            step(tokens[:, start : start + TEACHER_CHUNK])
         return tokens.cpu()
     choose = _chooser(options, seeds)
     for _ in range(options.decode):
         tokens = torch.cat((tokens, choose(logits).to(tokens.device)), dim=1)
-        logits = _forward(model, tokens[:, -1:], cache)
+        logits = step(tokens[:, -1:])
     return tokens.cpu()
 
 
@@ -44,12 +41,32 @@ def distinct_ngrams(tokens: Sequence[int], n: int = 4) -> float:
     return len(set(grams)) / len(grams) if grams else float("nan")
 
 
-def _forward(model: Any, tokens: Tensor, cache: Any) -> Tensor:
-    """Logits [B, vocab] of the last position; the cache's argument has two names across releases of transformers."""
-    known = inspect.signature(model.forward).parameters
-    name = "cache" if "cache" in known else "past_key_values"
-    only_last = {"logits_to_keep": 1} if "logits_to_keep" in known else {}
-    return model(input_ids=tokens, use_cache=True, **{name: cache}, **only_last).logits[:, -1]
+class _Stepper:
+    """Feeds tokens [B, S] to a model, with its cache, and returns the last position's logits [B, vocab].
+
+    The cache is a plain DynamicCache, in which sliding layers keep every key; a model with layers that do not attend
+    (LFM2, Qwen3-Next) makes its own. The cache's argument has two names across releases of transformers.
+    """
+
+    def __init__(self, model: Any) -> None:
+        from transformers import DynamicCache
+
+        known = inspect.signature(model.forward).parameters
+        self._model = model
+        self._name = "cache" if "cache" in known else "past_key_values"
+        self._only_last = {"logits_to_keep": 1} if "logits_to_keep" in known else {}
+        self._cache = None if _is_hybrid(model) else DynamicCache()
+
+    def __call__(self, tokens: Tensor) -> Tensor:
+        output = self._model(input_ids=tokens, use_cache=True, **{self._name: self._cache}, **self._only_last)
+        self._cache = output[self._name]
+        return output.logits[:, -1]
+
+
+def _is_hybrid(model: Any) -> bool:
+    """Whether some layers do something else than attend, so that the cache has to hold other states too."""
+    types = getattr(model.config.get_text_config(), "layer_types", None) or ()
+    return any(not kind.endswith("attention") or kind.startswith("linear") for kind in types)
 
 
 def _chooser(options: RecordOptions, seeds: Sequence[int]):

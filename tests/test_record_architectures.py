@@ -1,0 +1,188 @@
+"""Every architecture that transformers runs through its attention interface is recorded exactly, or refused."""
+
+import functools
+from dataclasses import replace
+
+import pytest
+import tiny_models
+import torch
+from tiny_models import FAMILIES, REFUSED, build, transformers_noise
+
+from qevict_diag.articles import Source
+from qevict_diag.errors import ModelError
+from qevict_diag.record import RecordOptions, record
+from qevict_diag.record.decode import run
+from qevict_diag.trace import Trace
+
+pytestmark = transformers_noise
+OPTIONS = RecordOptions(prefill=24, decode=12, prompt_queries=5)
+EXPECTED_STYLE = {"cohere2": "interleaved", "glm4": "interleaved", "gpt2": None, "opt": None}
+EXPECTED_WIDTH = {"phi3": 8, "gpt_neox": 4, "glm4": 8, "deepseek_v3": 8, "qwen3_next": 4, "gpt2": 0, "opt": 0}
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    return tmp_path_factory.mktemp("traces")
+
+
+@pytest.fixture
+def recorded(folder):
+    """The trace of a family, recorded once, and the model's own eager attention over the same tokens."""
+    return functools.partial(_recorded, folder)
+
+
+@functools.cache
+def _recorded(folder, family):
+    trace = Trace.open(record(build(family), None, [_source(family)], OPTIONS, out=folder)[0])
+    return trace, _eager_attention(family, trace.tokens)
+
+
+def _source(family):
+    ids = torch.randint(3, 128, (OPTIONS.length,), generator=torch.Generator().manual_seed(1))
+    return Source(family, tokens=tuple(ids.tolist()))
+
+
+def _eager_attention(family, tokens):
+    """{layer: [H, T, T]} as the model itself computes it when asked for its attentions."""
+    model = build(family, backend="eager")
+    with torch.inference_mode():
+        rows = model(input_ids=tokens[None], output_attentions=True, use_cache=False).attentions
+    attending = [row[0] for row in rows if row is not None]
+    layers = [layer for layer in range(tiny_models.LAYERS) if _attends(model, layer)]
+    return dict(zip(layers, attending, strict=True))
+
+
+def _attends(model, layer):
+    types = getattr(model.config, "layer_types", None)
+    return types is None or types[layer].endswith("attention") and types[layer] != "linear_attention"
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_recomputed_attention_is_the_models_own(recorded, family):
+    trace, eager = recorded(family)
+    assert trace.layers == tuple(eager)
+    for number in trace.layers:
+        torch.testing.assert_close(
+            trace.layer(number).attention(), eager[number][:, OPTIONS.prefill :], atol=1e-5, rtol=0
+        )
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_prompt_column_sums_are_the_models_own(recorded, family):
+    trace, eager = recorded(family)
+    for number in trace.layers:
+        own = eager[number][:, : OPTIONS.prefill, : OPTIONS.prefill].sum(dim=1)
+        torch.testing.assert_close(trace.layer(number).prompt_mass, own, atol=5e-5, rtol=0)
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_prompt_queries_are_the_models_own(recorded, family):
+    trace, eager = recorded(family)
+    layer = trace.layer(trace.layers[-1])
+    own = eager[trace.layers[-1]][:, OPTIONS.prefill - 5 : OPTIONS.prefill]
+    torch.testing.assert_close(layer.prompt_attention(), own, atol=1e-5, rtol=0)
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_keys_before_rotary_embedding_rotate_back(recorded, family):
+    trace, _ = recorded(family)
+    for number in trace.layers:
+        layer = trace.layer(number)
+        torch.testing.assert_close(layer.rotate(layer.key_pre_rope()), layer.key, atol=2e-6, rtol=0)
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_rotary_embedding_is_identified(recorded, family):
+    trace, _ = recorded(family)
+    spec = trace.layer(trace.layers[0]).spec
+    assert spec.rope_style == EXPECTED_STYLE.get(family, "half")
+    assert spec.rotary_dim == EXPECTED_WIDTH.get(family, 16)
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_keys_before_rotary_embedding_are_the_models_own(recorded, family):
+    """What went into the model's rotary function, caught independently, up to DeepSeek's fixed channel order."""
+    trace, _ = recorded(family)
+    caught = _keys_into_rotary(family, trace.tokens)
+    for number, key in caught.items():
+        spec = trace.layer(number).spec
+        part = trace.layer(number).key_pre_rope()[..., spec.rotary_start : spec.rotary_start + key.shape[-1]]
+        if family == "deepseek_v3":
+            key = torch.cat((key[..., 0::2], key[..., 1::2]), dim=-1).expand_as(part)
+        torch.testing.assert_close(part, key, atol=1e-5, rtol=0)
+
+
+def _keys_into_rotary(family, tokens):
+    """{layer: key [KV, T, width]}: the last input of the last rotary call before each layer's output projection."""
+    model, caught = build(family), {}
+    last = []
+    from qevict_diag.record.interface import intercept
+    from qevict_diag.record.rotary import watch_rotary
+
+    def attention(call):
+        if last:
+            key = last[-1].pairs[-1][0][0]
+            caught[call.module.layer_idx] = key if key.shape[1] == len(tokens) else key.transpose(0, 1)
+        last.clear()
+
+    with torch.inference_mode(), watch_rotary(model, last.append), intercept(model, attention):
+        model(input_ids=tokens[None], use_cache=False)
+    return caught
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_recorder_changes_neither_tokens_nor_logits(recorded, family):
+    trace, _ = recorded(family)
+    plain, watched = build(family), build(family)
+    prompt = torch.tensor([_source(family).tokens[: OPTIONS.prefill]])
+    with torch.inference_mode():
+        tokens, logits = _with_logits(plain, lambda: run(plain, prompt, OPTIONS, [0]))
+    assert torch.equal(tokens[0], trace.tokens)
+    _, seen = _with_logits(watched, lambda: _record_again(watched, family, trace.path.parent / f"{family}-again"))
+    for one, other in zip(logits, seen[-len(logits) :], strict=True):
+        assert torch.equal(one, other)
+
+
+def _record_again(model, family, out):
+    return record(model, None, [_source(family)], OPTIONS, out=out)
+
+
+def _with_logits(model, action):
+    logits = []
+    handle = model.register_forward_hook(lambda module, args, output: logits.append(output.logits[:, -1].clone()))
+    result = action()
+    handle.remove()
+    return result, logits
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_residual_is_small_and_recorded(recorded, family):
+    trace, _ = recorded(family)
+    residuals = [spec.pv_residual for spec in trace.specs.values()]
+    assert 0 < max(residuals) < 1e-5
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_trace_verifies(recorded, family):
+    recorded(family)[0].verify()
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_teacher_forced_rows_are_those_of_step_by_step(recorded, family, tmp_path):
+    """A continuation that goes through the model in one chunk gives the rows of token by token."""
+    trace, _ = recorded(family)
+    source = Source("same", tokens=tuple(trace.tokens.tolist()))
+    options = replace(OPTIONS, continuation="teacher")
+    teacher = Trace.open(record(build(family), None, [source], options, out=tmp_path)[0])
+    assert torch.equal(teacher.tokens, trace.tokens)
+    for number in trace.layers:
+        one, other = teacher.layer(number), trace.layer(number)
+        torch.testing.assert_close(one.attention(), other.attention(), atol=1e-5, rtol=0)
+        torch.testing.assert_close(one.prompt_mass, other.prompt_mass, atol=1e-5, rtol=0)
+
+
+@pytest.mark.parametrize("family", REFUSED)
+def test_models_outside_the_attention_interface_are_refused(family, tmp_path):
+    with pytest.raises(ModelError, match="never calls transformers' attention interface"):
+        record(build(family), None, [_source(family)], OPTIONS, out=tmp_path)
+    assert list(tmp_path.iterdir()) == []
