@@ -38,6 +38,8 @@ def plot_figure1(frame: pl.DataFrame) -> Figure:
         plot_mass_shares(frame, ax=right)
         left.set_title("(a)  Future attention that was thrown away")
         right.set_title("(b)  Where the reference mass lies")
+        figure.draw_without_rendering()
+        figure.set_layout_engine("none")  # laid out once, so that every format gets the same drawing
     return figure
 
 
@@ -51,7 +53,7 @@ def plot_fmm(frame: pl.DataFrame, *, ax: Axes | None = None) -> Axes:
             _line(ax, series.filter(pl.col("policy") == policy), policy)
         _limits(ax, series)
         _label_ends(ax, series, policies, observation1.churn(frame), dict(window_of(frame).rows()))
-        _tell_bands(ax, series)
+        _tell_bands(ax, series, ", ".join(sorted(frame["model"].unique())))
         ax.set_xlabel("generated tokens at the routing event")
         ax.set_ylabel("Future Missed Mass (%)")
         ax.yaxis.grid(True)
@@ -76,9 +78,10 @@ def _limits(ax: Axes, series: pl.DataFrame) -> None:
     ax.set_ylim(0, float(top) * 108 if top else 1)
 
 
-def _tell_bands(ax: Axes, series: pl.DataFrame) -> None:
+def _tell_bands(ax: Axes, series: pl.DataFrame, model: str) -> None:
     articles, layers = series["n"][0], series["layers"][0]
-    told = f"bands: 95%, {articles} articles × {layers} layers" if articles > 1 else "one article: no interval"
+    bands = f"bands: 95%, {articles} articles × {layers} layers" if articles > 1 else "one article: no interval"
+    told = f"{model}  ·  {bands}"
     ax.text(0.015, 0.03, told, transform=ax.transAxes, fontsize=5.8, color=MUTED)
 
 

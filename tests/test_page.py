@@ -1,0 +1,67 @@
+"""The page is self-contained, well-formed and says what holds and what does not."""
+
+from html.parser import HTMLParser
+
+import frames
+import pytest
+
+from qevict_diag.analyses import claims
+from qevict_diag.figures import figure1, page, style, tables
+
+VOID = {"meta", "br", "hr", "img", "link", "input", "path", "use", "rect"}
+
+
+class Wellformed(HTMLParser):
+    """Every tag that opens closes, in order; outside addresses are collected."""
+
+    def __init__(self):
+        super().__init__()
+        self.open, self.fetched = [], []
+
+    def handle_starttag(self, tag, attrs):
+        self.fetched += [value for name, value in attrs if name == "src" or (tag == "link" and name == "href")]
+        if tag not in VOID:
+            self.open.append(tag)
+
+    def handle_endtag(self, tag):
+        if tag not in VOID:
+            assert self.open.pop() == tag
+
+
+@pytest.fixture(scope="module")
+def written(tmp_path_factory):
+    frame, used = frames.measurements(), frames.bytes_frame()
+    drawing = style.save(figure1.plot_figure1(frame), tmp_path_factory.mktemp("page") / "f.svg")
+    report = page.Report(
+        "toy <model>",
+        drawing.read_text(encoding="utf-8"),
+        claims.evaluate(frame),
+        [tables.build(name, frame, used) for name in ("14", "18")],
+        {"texts": "a & b"},
+        ("table14.csv",),
+    )
+    return page.page(report)
+
+
+def test_it_is_well_formed_and_fetches_nothing(written):
+    parser = Wellformed()
+    parser.feed(written)
+    assert parser.open == []
+    assert parser.fetched == []
+    assert "<script" not in written
+
+
+def test_it_escapes_what_it_is_given(written):
+    assert "toy &lt;model&gt;" in written
+    assert "toy <model>" not in written
+    assert "a &amp; b" in written
+
+
+def test_it_shows_claims_figure_tables_and_limits(written):
+    assert "✓ 9 holds" in written
+    assert "· 3 not measured" in written
+    assert "Table 14." in written
+    assert "Table 18." in written
+    assert "<svg" in written
+    assert "not task accuracy" in " ".join(written.split())
+    assert 'href="table14.csv"' in written

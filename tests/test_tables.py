@@ -1,0 +1,169 @@
+"""Tables show published value, ours, interval, byte use and reading, and say the same in every format."""
+
+import csv
+import io
+import json
+
+import frames
+import polars as pl
+import pytest
+
+from qevict_diag.analyses import claims
+from qevict_diag.errors import InputError
+from qevict_diag.figures import claims_table, table_model, tables
+from qevict_diag.figures.table_model import Column, Table
+
+
+@pytest.fixture(scope="module")
+def measured():
+    frame = frames.measurements()
+    other = frame.filter(pl.col("policy") == "R3").with_columns(policy=pl.lit("R3[random]"))
+    return pl.concat([frame, other]), frames.bytes_frame(policies=frames.FMM)
+
+
+@pytest.fixture(scope="module")
+def built(measured):
+    return {name: tables.build(name, *measured) for name in tables.TABLES}
+
+
+@pytest.fixture(scope="module")
+def small():
+    frame = pl.DataFrame({"policy": ["R1", "R|2"], "x": [1234.5, float("nan")], "low": [-1.0, None]})
+    columns = (
+        Column(("policy",), "policy", table_model.text),
+        Column(("x",), "Ω, %", table_model.number(1)),
+        Column(("low", "x"), "interval", table_model.limits(table_model.number(1)), "group"),
+    )
+    return Table("tiny", "A title", frame, columns, ("A note, 5% of it.",))
+
+
+@pytest.mark.parametrize("name", tables.TABLES)
+def test_every_table_has_interval_byte_use_and_reading(built, name):
+    labels = [column.label for column in built[name].columns]
+    spanners = [column.spanner for column in built[name].columns]
+    assert any("interval" in label for label in labels) or "two-level" in labels
+    assert "Byte use" in spanners
+    assert "reading" in labels
+    assert any("articles" in note for note in built[name].notes)
+
+
+@pytest.mark.parametrize("name", [name for name in tables.TABLES if name != "17b"])
+def test_published_values_have_their_own_column(built, name):
+    assert tables.PAPER in [column.label for column in built[name].columns]
+
+
+@pytest.mark.parametrize("name", tables.TABLES)
+@pytest.mark.parametrize("form", table_model.FORMATS)
+def test_every_table_is_written_in_every_format(built, name, form):
+    written = table_model.render(built[name], form)
+    assert len(written) > 100
+    assert "nan" not in written.lower().replace("nance", "")
+
+
+def test_table14_in_the_papers_order_with_its_published_churn(built):
+    table = built["14"]
+    assert table.frame["policy"].to_list() == list(tables.SHOWN_14)
+    assert table.frame["churn_published"].to_list() == [0.017, None, 0.0012, 0.018, None]
+    assert table.frame["window"].to_list() == [1, 8, 8, 32, 8]
+    assert table.cells()[0][:3] == ["R1", "1", f"{table.frame['fmm'][0] * 100:.1f}"]
+
+
+def test_table15_means_and_pooled(built):
+    frame = built["15"].frame
+    assert frame.filter(policy="R3")["statistic"].to_list() == list(tables.AGREEMENT_NAMES)
+    assert frame.filter(policy="R3", statistic="qsa")["published"][0] == 0.9824
+
+
+def test_table16_prints_both_readings_of_episodes(built):
+    frame = built["16"].frame
+    assert set(frame["reading"]) == {"default", "lir_episodes=after_exit"}
+    assert set(frame["group"]) == {"oracle", "policy"}
+    assert frame["lag"].unique().to_list() == [3]
+    first = frame.filter(policy="R3", group="policy", reading="default").row(0, named=True)
+    assert (first["published"], first["published_return"]) == (0.0618, 8)
+
+
+def test_table17a_prints_counts_beside_rates(built):
+    shown = built["17a"].cells()
+    assert len(shown) == 4
+    assert "24 / 8\u00a0000" in shown[0]
+
+
+def test_table17b_puts_the_best_estimator_first(built):
+    assert built["17b"].frame["estimator"].to_list() == ["cumulative", "random"]
+
+
+def test_table18_pairs_the_conditions_and_counts_whole_transitions(built):
+    rows = {row[0]: row for row in built["18"].cells()}
+    assert rows["FMM (%), lower is better"][3] == "16.80"
+    assert rows["Q→F transitions, all layers and articles"][6] == "639"
+    assert rows["FMM (%), lower is better"][7].startswith("−")
+
+
+def test_the_other_minimum_inactivity(measured):
+    assert tables.build("16", *measured, 4).frame["lag"].unique().to_list() == [4]
+
+
+def test_one_article_says_that_it_gives_no_interval():
+    one = frames.measurements(traces=1)
+    table = tables.build("14", one, frames.bytes_frame(traces=1))
+    assert table.cells()[0][3] == table_model.EMPTY
+    assert "one article gives no interval" in table.notes[-1]
+
+
+def test_csv_and_json_hold_the_same_full_numbers(built):
+    table = built["14"]
+    read = list(csv.DictReader(io.StringIO(table_model.csv(table))))
+    rows = json.loads(table_model.as_json(table))["rows"]
+    assert [float(row["fmm"]) for row in read] == [row["fmm"] for row in rows] == table.frame["fmm"].to_list()
+    assert read[1]["churn_published"] == ""
+    assert rows[1]["churn_published"] is None
+
+
+def test_markdown_escapes_and_leaves_undefined_empty(small):
+    lines = table_model.markdown(small).splitlines()
+    assert lines[0] == "**A title**"
+    assert lines[2] == "| policy | Ω, % | group: interval |"
+    assert lines[4] == "| R1 | 1\u00a0234.5 | −1.0 to 1\u00a0234.5 |"
+    assert lines[5] == "| R\\|2 | – | – |"
+    assert lines[-1] == "A note, 5% of it."
+
+
+def test_latex_is_plain_ascii(small):
+    written = table_model.latex(small)
+    assert written.isascii()
+    assert r"$\Omega$, \%" in written
+    assert r"1~234.5" in written
+
+
+def test_html_escapes(small):
+    unsafe = Table("tiny", "<b>", small.frame.with_columns(policy=pl.lit("<i>")), small.columns)
+    assert "<i>" not in table_model.html(unsafe)
+
+
+def test_json_of_several_tables_is_a_list(built):
+    many = json.loads(table_model.render_all([built["17a"], built["17b"]], "json"))
+    assert [one["table"] for one in many] == ["table17a", "table17b"]
+    assert json.loads(table_model.render_all([built["17a"]], "json"))["table"] == "table17a"
+
+
+def test_what_does_not_exist_is_an_error_in_words():
+    with pytest.raises(InputError, match="table '19': there are 14, 15"):
+        tables.names_of("19", "md")
+    with pytest.raises(InputError, match="ask for 17a or 17b"):
+        tables.names_of("17", "csv")
+    with pytest.raises(InputError, match="allowed are md, csv"):
+        tables.names_of("14", "xlsx")
+    assert tables.names_of("17", "md") == ("17a", "17b")
+
+
+def test_claims_as_tables(measured):
+    evaluated = claims.evaluate(measured[0], measured[0])
+    summary, checks = (make(evaluated, "toy") for make in (claims_table.claims_table, claims_table.checks_table))
+    assert len(summary.cells()) == 12
+    assert summary.cells()[0][1] == "holds"
+    assert "> 0" in checks.cells()[0]
+    assert all(row[10] == "article, layers within" for row in checks.cells())
+    for form in table_model.FORMATS:
+        assert table_model.render(summary, form)
+        assert table_model.render(checks, form)
