@@ -6,6 +6,7 @@ from qevict_diag.cli.catalogue import metrics, policies, readings
 from qevict_diag.cli.inspect import inspect
 from qevict_diag.cli.record import record
 from qevict_diag.cli.replay import replay
+from qevict_diag.cli.sweep import sweep
 from qevict_diag.cli.verify import verify
 
 COMMANDS = {
@@ -14,6 +15,7 @@ COMMANDS = {
     "verify": verify,
     "replay": replay,
     "analyze": analyze,
+    "sweep": sweep,
     "budget": budget,
     "policies": policies,
     "metrics": metrics,

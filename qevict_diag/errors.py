@@ -7,7 +7,8 @@ QEvictError                 one line: what was given, what is allowed, what to d
 ├── ModelError              a model that cannot be had, loaded or recorded
 ├── RecordError             a recording whose self-check failed
 ├── TraceError              a trace that is damaged, unknown or incomplete
-└── MetricError             a metric that needs what the trace or replay lacks
+├── MetricError             a metric that needs what the trace or replay lacks
+└── SweepError              a sweep that is unfinished, of another grid, or lost a worker or its disk
 """
 
 
@@ -41,3 +42,7 @@ class TraceError(QEvictError):
 
 class MetricError(QEvictError):
     """A metric that needs what the trace or the replay does not have."""
+
+
+class SweepError(QEvictError):
+    """A sweep that cannot go on, is unfinished, or whose folder belongs to another one."""

@@ -63,9 +63,11 @@ def rows(axes: Mapping[str, Sequence[int | None]], **values: Tensor) -> pl.DataF
 
 def conform(frame: pl.DataFrame, schema: Mapping[str, pl.DataType], **constants: str) -> pl.DataFrame:
     """``frame`` with exactly the columns of ``schema``, constants added, missing columns null."""
-    given = frame.with_columns(pl.lit(value).alias(name) for name, value in constants.items())
-    missing = [pl.lit(None).alias(name) for name in schema if name not in given.columns]
-    return given.with_columns(missing).select(pl.col(name).cast(dtype) for name, dtype in schema.items())
+
+    def column(name: str) -> pl.Expr:
+        return pl.lit(constants[name]) if name in constants else pl.col(name) if name in frame.columns else pl.lit(None)
+
+    return frame.select(column(name).cast(dtype).alias(name) for name, dtype in schema.items())
 
 
 def _along(axis: int, shape: tuple[int, ...]) -> tuple[int, ...]:

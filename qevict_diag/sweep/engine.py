@@ -1,0 +1,111 @@
+"""Where tasks run: in this process, on this machine's cores (loky), or on a Dask or Ray cluster, all through joblib.
+
+The engine only decides who computes a task and when; what a task computes is fixed by the task alone.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, ExitStack, contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import joblib
+
+from qevict_diag.errors import InputError, SweepError
+
+ENGINES = ("loky", "dask", "ray")
+CONNECT_SECONDS = 10
+LOST = "a worker died (killed, or out of memory)"
+
+
+@dataclass(frozen=True)
+class Engine:
+    """``workers`` processes on this machine, or a cluster at ``scheduler`` (Ray: empty finds the local one)."""
+
+    kind: str = "loky"
+    workers: int = 1
+    scheduler: str | None = None
+
+    def __post_init__(self) -> None:
+        if self.kind not in ENGINES:
+            raise InputError(f"engine {self.kind!r}: allowed are {', '.join(ENGINES)}")
+        if self.workers < 1:
+            raise InputError(f"workers {self.workers}: must be at least 1")
+        if self.kind == "dask" and not self.scheduler:
+            raise InputError("engine dask needs --scheduler ADDRESS, as `dask scheduler` prints it (tcp://HOST:8786)")
+        if self.kind == "loky" and self.scheduler:
+            raise InputError(f"--scheduler {self.scheduler}: engine loky has none; give --engine dask or ray")
+
+    def map(self, function: Callable[..., Any], arguments: Sequence[tuple]) -> Iterator[Any]:
+        """Results of ``function(*arguments)`` as they come; SweepError when a worker or the scheduler is lost."""
+        with BACKENDS[self.kind](self) as workers:
+            parallel = joblib.Parallel(n_jobs=workers, return_as="generator_unordered")
+            try:
+                yield from parallel(joblib.delayed(function)(*each) for each in arguments)
+            except _lost() as error:
+                raise SweepError(LOST) from error
+
+
+@contextmanager
+def _loky(engine: Engine) -> Iterator[int]:
+    with joblib.parallel_config(backend="loky", inner_max_num_threads=1):
+        yield engine.workers
+
+
+@contextmanager
+def _dask(engine: Engine) -> Iterator[int]:
+    with _extra("dask"):
+        from distributed import Client
+    with ExitStack() as stack:
+        try:
+            client = stack.enter_context(Client(engine.scheduler, timeout=CONNECT_SECONDS, set_as_default=False))
+            stack.enter_context(joblib.parallel_config(backend="dask", client=client))
+        except (OSError, ValueError) as error:
+            raise SweepError(
+                f"no Dask scheduler at {engine.scheduler} ({error or type(error).__name__}); start one with `dask "
+                "scheduler` and give its address"
+            ) from error
+        yield -1
+
+
+@contextmanager
+def _ray(engine: Engine) -> Iterator[int]:
+    with _extra("ray"):
+        import ray
+        from ray.util.joblib import register_ray
+    register_ray()
+    try:
+        ray.init(address=engine.scheduler, ignore_reinit_error=True, log_to_driver=False)
+    except (ConnectionError, ValueError) as error:
+        raise SweepError(
+            f"no Ray cluster at {engine.scheduler} ({error}); start one with `ray start --head`"
+        ) from error
+    try:
+        with joblib.parallel_config(backend="ray"):
+            yield -1
+    finally:
+        ray.shutdown()
+
+
+BACKENDS: dict[str, Callable[[Engine], AbstractContextManager[int]]] = {"loky": _loky, "dask": _dask, "ray": _ray}
+
+
+@contextmanager
+def _extra(name: str) -> Iterator[None]:
+    try:
+        yield
+    except ImportError as error:
+        raise InputError(f"engine {name} is not installed; pip install 'qevict-diag[{name}]'") from error
+
+
+def _lost() -> tuple[type[Exception], ...]:
+    """The errors by which the engines say that a worker is gone."""
+    from joblib.externals.loky.process_executor import BrokenProcessPool
+
+    found: list[type[Exception]] = [BrokenProcessPool]
+    try:
+        from distributed import KilledWorker
+
+        found.append(KilledWorker)
+    except ImportError:
+        pass
+    return tuple(found)

@@ -1,0 +1,69 @@
+"""Run a sweep: what is missing of it, on whatever engine, into its folder."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from qevict_diag.errors import QEvictError, SweepError
+from qevict_diag.sweep.engine import Engine
+from qevict_diag.sweep.folder import SweepFolder
+from qevict_diag.sweep.spec import Sweep
+from qevict_diag.sweep.tasks import Task, identity, program, tasks
+from qevict_diag.sweep.work import work
+from qevict_diag.trace import Trace
+
+Progress = Callable[[int, int], None]  # parts done, of how many
+
+
+@dataclass(frozen=True)
+class Finished:
+    """How many parts the sweep has, and how many of them this run computed."""
+
+    parts: int
+    computed: int
+
+
+def run(
+    sweep: Sweep, folder: str | Path, engine: Engine | None = None, progress: Progress = lambda done, total: None
+) -> Finished:
+    """Compute every part that is missing or damaged; a killed sweep continues where it stopped.
+
+    SweepError when the folder holds another sweep, another process sweeps into it, the disk is full, or a worker, the
+    scheduler or a trace is lost: finished parts are kept whatever happens.
+    """
+    target = SweepFolder(Path(folder).absolute())
+    traces = [Trace.open(path) for path in sweep.traces]
+    todo = tasks(sweep, traces)
+    with target.locked():
+        target.claim(describe(sweep, traces, todo))
+        target.remove_leftovers()
+        missing = [task for task in todo if not target.has(task.name)]
+        _compute(missing, target, engine or Engine(), len(todo), progress)
+        target.remove_leftovers()
+    return Finished(len(todo), len(missing))
+
+
+def describe(sweep: Sweep, traces: Sequence[Trace], todo: Sequence[Task]) -> dict[str, Any]:
+    """The manifest's content: the grid, the traces, and the name of every part in order."""
+    return {
+        "program": program(),
+        "grid": {name: value for name, value in asdict(sweep).items() if name != "traces"},
+        "traces": [{"name": trace.name, "identity": identity(trace), "path": str(trace.path)} for trace in traces],
+        "parts": [task.name for task in todo],
+    }
+
+
+def _compute(missing: Sequence[Task], target: SweepFolder, engine: Engine, total: int, progress: Progress) -> None:
+    done = total - len(missing)
+    progress(done, total)
+    if not missing:
+        return
+    try:
+        for _ in engine.map(work, [(task, target.path) for task in missing]):
+            done += 1
+            progress(done, total)
+    except QEvictError as error:
+        raise SweepError(
+            f"{error}. {done} of {total} parts are finished and kept; give the same sweep again to continue"
+        ) from error
