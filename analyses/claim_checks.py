@@ -68,7 +68,7 @@ def _churn(policy: str) -> Quantity:
 
 
 def _lir(group: str, lag: int) -> Quantity:
-    return Quantity(f"{group} LIR", "R3", "lir", "pooled", group, lag)
+    return Quantity(f"{group} LIR(m={lag})", "R3", "lir", "pooled", group, lag)
 
 
 def _moves(group: str, lag: int) -> Quantity:
@@ -80,9 +80,10 @@ def _observation_1() -> list[Check]:
         Check("I-a", f"FMM(R1) - FMM({policy})", (_fmm("R1"), _fmm(policy)), _minus, 0.0, "above")
         for policy in ("R3", "R4")
     ]
+    sides: tuple[tuple[str, Side], ...] = (("R3", "above"), ("R4", "below"))
     churn = [
         Check("I-b", f"churn(R1) / churn({policy})", (_churn("R1"), _churn(policy)), _over, ORDER_OF_MAGNITUDE, side)
-        for policy, side in (("R3", "above"), ("R4", "below"))
+        for policy, side in sides
     ]
     blind = (_fmm("R3-full-only"), _fmm("R3"))
     return [*fmm, *churn, Check("I-c", "FMM(R3-full-only) / FMM(R3)", blind, _over, SUBSTANTIALLY, "above")]
@@ -127,7 +128,7 @@ def _promotion(min_inactive: int) -> list[Check]:
         return (Quantity(f"Q→F per event({policy})", policy, "promotions"),)
 
     fmm = tuple(reversed(pair("fmm", "mean", "FMM")))
-    found = [
+    found: list[tuple[str, str, tuple[Quantity, ...], Callable[[Floats], Floats], Side]] = [
         ("K-a", "FMM(R3-one-way) - FMM(R3)", fmm, _minus, "above"),
         ("K-b", "QSA(R3) - QSA(R3-one-way)", pair("qsa", "mean", "QSA"), _minus, "above"),
         ("K-b", "R_Q(R3) - R_Q(R3-one-way)", pair("mass_ratio", "pooled", "R_Q"), _minus, "above"),

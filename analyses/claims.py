@@ -75,15 +75,21 @@ def summary(evaluated: pl.DataFrame) -> pl.DataFrame:
         pl.col("verdict").alias("parts"),
         pl.col("text").first(),
         pl.col("place").first(),
-        pl.col("numbers").str.join("; "),
+        pl.col("numbers"),
         pl.col("more").filter(pl.col("more") != "").unique(maintain_order=True).str.join("; "),
         pl.col("n").max(),
         pl.col("layers").max(),
     )
     verdicts = [combined(parts) for parts in grouped["parts"].to_list()]
-    return grouped.with_columns(verdict=pl.Series(verdicts, dtype=pl.String)).select(
-        "claim", "verdict", "text", "numbers", "more", "n", "layers", "place"
-    )
+    numbers = [_merged(told) for told in grouped["numbers"].to_list()]
+    return grouped.with_columns(
+        verdict=pl.Series(verdicts, dtype=pl.String), numbers=pl.Series(numbers, dtype=pl.String)
+    ).select("claim", "verdict", "text", "numbers", "more", "n", "layers", "place")
+
+
+def _merged(told: list[str]) -> str:
+    """Every number once, in order of first mention."""
+    return ", ".join(dict.fromkeys(part for one in told for part in one.split(", ")))
 
 
 def combined(parts: list[str]) -> str:

@@ -8,11 +8,16 @@ from collections.abc import Iterable
 
 import polars as pl
 
-from qevict_diag.analyses.cells import Grid, cells, estimates, grid, pooled_ratios, rows_of
+from qevict_diag.analyses.cells import Grid, How, cells, estimates, grid, pooled_ratios, rows_of
 from qevict_diag.statistics import interval_of
 
 DEFAULT = "cumulative"
-SHOWN = (("fmm", "fmm", "mean"), ("churn", "churn", "mean"), ("qsa", "qsa", "mean"), ("r_q", "mass_ratio", "pooled"))
+SHOWN: tuple[tuple[str, str, How], ...] = (
+    ("fmm", "fmm", "mean"),
+    ("churn", "churn", "mean"),
+    ("qsa", "qsa", "mean"),
+    ("r_q", "mass_ratio", "pooled"),
+)
 
 
 def estimator_of(policy: str) -> str:
@@ -42,7 +47,7 @@ def compare(frame: pl.DataFrame, min_inactive: int = 3, over: Grid | None = None
     return table.with_columns(estimator=names, n=pl.lit(len(over.traces))).sort("fmm")
 
 
-def _column(rows: pl.DataFrame, over: Grid, name: str, how: str) -> pl.DataFrame:
+def _column(rows: pl.DataFrame, over: Grid, name: str, how: How) -> pl.DataFrame:
     found = estimates(rows, over, ("policy",), how)
     return found.select("policy", pl.col("estimate").alias(name), *(pl.col(x).alias(f"{name}_{x}") for x in _LIMITS))
 

@@ -6,7 +6,7 @@ Figure 1(b) and Table 15; paper, section 3 and Appendix I.3.
 import polars as pl
 
 from qevict_diag.analyses import published
-from qevict_diag.analyses.cells import Grid, estimates, grid, rows_of
+from qevict_diag.analyses.cells import Grid, How, estimates, grid, rows_of
 
 GROUPS = ("full", "quantized", "evicted", "local")
 KEYS = ("policy", "reading", "budget")
@@ -45,6 +45,6 @@ def agreement(frame: pl.DataFrame, over: Grid | None = None) -> pl.DataFrame:
     return published.attach(pl.concat(parts), "published", ["statistic", "policy"], published.value)
 
 
-def _statistic(frame: pl.DataFrame, over: Grid, metric: str, how: str, name: str) -> pl.DataFrame:
+def _statistic(frame: pl.DataFrame, over: Grid, metric: str, how: How, name: str) -> pl.DataFrame:
     rows = estimates(rows_of(frame, metric), over, KEYS, how)
     return rows.filter(pl.col("count") > 0).with_columns(statistic=pl.lit(name))

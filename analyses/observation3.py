@@ -73,7 +73,7 @@ def return_times(frame: pl.DataFrame, over: Grid) -> pl.DataFrame:
     for key, at in _groups(histogram, LIR_KEYS):
         times = histogram.keys["value"].to_numpy()[at]
         found.append((*key, *_median(times, histogram.count[at], over)))
-    schema = {**{name: frame.schema[name] for name in LIR_KEYS}, **MEDIAN_COLUMNS}
+    schema = pl.Schema([*((name, frame.schema[name]) for name in LIR_KEYS), *MEDIAN_COLUMNS.items()])
     return pl.DataFrame(found, schema=schema, orient="row")
 
 

@@ -61,7 +61,7 @@ def compare(frame: pl.DataFrame, min_inactive: int = 3, over: Grid | None = None
 
 
 def _pair(frame: pl.DataFrame, over: Grid, metric: str, how: How, reading: str, lag: int) -> list[Cells]:
-    where = {"group": "policy", "lag": lag} if metric == "lir" else {}
+    where: dict[str, str | int] = {"group": "policy", "lag": lag} if metric == "lir" else {}
     both = [rows_of(frame, metric, policy=policy, reading=reading, **where) for policy in (WITHOUT, WITH)]
     found = [cells(rows, over, ("policy",), how) for rows in both]
     return [_totals(part) for part in found] if metric == "promotions" else found

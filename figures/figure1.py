@@ -4,9 +4,11 @@ Frames of measurements in, figures out. Bands and brackets are 95% intervals of 
 layers within); with one article there are none. In (b) the thin bars are the published shares of Llama-3.1-8B.
 """
 
+import numpy as np
 import polars as pl
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.layout_engine import ConstrainedLayoutEngine
 
 from qevict_diag.analyses import observation1, observation2
 from qevict_diag.analyses.cells import window_of
@@ -31,9 +33,8 @@ TIER_INKS = {"full": "#0B4F8A", "quantized": "#2F7FB5", "evicted": "#9A6A35", "l
 def plot_figure1(frame: pl.DataFrame) -> Figure:
     """Draw both panels side by side, 7.2 inches wide."""
     with style():
-        figure = Figure(figsize=(7.2, 2.75), layout="constrained")
+        figure = Figure(figsize=(7.2, 2.75), layout=ConstrainedLayoutEngine(wspace=0.06))
         left, right = figure.subplots(1, 2, width_ratios=(1.45, 1))
-        figure.get_layout_engine().set(wspace=0.06)
         plot_fmm(frame, ax=left)
         plot_mass_shares(frame, ax=right)
         left.set_title("(a)  Future attention that was thrown away")
@@ -72,10 +73,10 @@ def _line(ax: Axes, rows: pl.DataFrame, policy: str) -> None:
 
 def _limits(ax: Axes, series: pl.DataFrame) -> None:
     """Start at 0, and leave room on the right for the labels."""
-    last = float(series["step"].max())
-    ax.set_xlim(0, max(last, 1) * 1.02)
-    top = pl.concat([series["estimate"], series["high"]]).drop_nans().max()
-    ax.set_ylim(0, float(top) * 108 if top else 1)
+    steps, tops = (series[name].to_numpy() for name in ("step", "high"))
+    heights = np.append(series["estimate"].to_numpy(), tops)
+    ax.set_xlim(0, max(float(steps.max()), 1.0) * 1.02)
+    ax.set_ylim(0, float(np.nanmax(heights, initial=0.01)) * 108)
 
 
 def _tell_bands(ax: Axes, series: pl.DataFrame, model: str) -> None:

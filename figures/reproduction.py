@@ -7,6 +7,7 @@ already there are used again when they are of the same model, text and continuat
 import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -84,8 +85,8 @@ def reproduce(request: Request, progress: Progress = lambda stage, done, total: 
     """Record what is missing, measure, and write everything below ``request.out``."""
     settings = (request.diagnostic, request.promotion)
     traces = record_missing(request, settings, progress)
-    measured = [_measure(traces[setting.name], setting, request, progress) for setting in settings]
-    return write(request, traces, *measured, progress=progress)
+    diagnostic, late = (_measure(traces[setting.name], setting, request, progress) for setting in settings)
+    return write(request, traces, diagnostic, late, progress)
 
 
 def record_missing(request: Request, settings: Sequence[Setting], progress: Progress) -> dict[str, list[Trace]]:
@@ -102,13 +103,13 @@ def record_missing(request: Request, settings: Sequence[Setting], progress: Prog
         if loaded is None:
             progress("loading the model", 0, 1)
             loaded = load(request.model, device=request.device)
+            progress("loading the model", 1, 1)
         options = RecordOptions(setting.prefill, setting.decode, request.continuation)  # type: ignore[arg-type]
-        stage = f"recording {setting.name}"
         record(
             *(loaded.model, loaded.tokenizer, missing, options),
             out=folder,
             identity=loaded.identity,
-            progress=lambda done, total, stage=stage: progress(stage, done, total),
+            progress=partial(progress, f"recording {setting.name}"),
         )
     return {setting.name: [_opened(request, setting, source) for source in request.sources] for setting in settings}
 

@@ -293,7 +293,7 @@ def _ordered(rows: pl.DataFrame, policies: tuple[str, ...], *then: str) -> pl.Da
 
 def _notes(rows: pl.DataFrame) -> tuple[str, ...]:
     """Say what the intervals rest on."""
-    articles, layers = rows["n"].max(), rows["layers"].max()
+    articles, layers = (int(rows[name].to_numpy().max()) for name in ("n", "layers"))
     if articles == 1:
         return (f"One article, {layers} layers: one article gives no interval.",)
     told = f"{articles} articles × {layers} layers; 95% two-level bootstrap (articles, then layers within)."

@@ -1,0 +1,31 @@
+# make demo: everything on a real model; make test, lint, types: what CI runs.
+PYTHON ?= python3
+VENV ?= .venv
+OUT ?= out
+BIN = $(VENV)/bin
+
+.PHONY: demo test lint types install
+
+demo: install
+	$(BIN)/qevict-diag reproduce --out $(OUT)/
+
+test: install
+	$(BIN)/pytest
+
+lint: install
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+
+# The folders become one package only when installed, so that is what is checked.
+types: install
+	rm -rf build/types
+	$(BIN)/pip install --quiet --no-deps --target build/types .
+	cd build/types && $(abspath $(BIN))/mypy --config-file $(CURDIR)/pyproject.toml -p qevict_diag
+
+install: $(VENV)/.installed
+
+$(VENV)/.installed: pyproject.toml constraints.txt
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/pip install --quiet --constraint constraints.txt torch
+	$(BIN)/pip install --quiet --constraint constraints.txt --editable '.[test,dev]'
+	touch $@
