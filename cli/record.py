@@ -93,7 +93,7 @@ def _report(paths: list[Path]) -> None:
 
     for path in paths:
         trace = Trace.open(path)
-        share = trace.manifest["source"]["distinct_4grams"]
+        share = trace.entry("source").get("distinct_4grams")
         size = sum(entry.bytes for entry in trace.files.values())
         loop = "" if share is None else f", {share:.0%} of the continuation's 4-grams distinct"
         typer.echo(f"{path}  {trace.shape.prefill}+{trace.shape.decode} tokens, {size / 1e6:.1f} MB{loop}")

@@ -1,7 +1,10 @@
 """The manifest of a trace: what it promises, read strictly. Format v1, see docs/trace-format.md."""
 
+import hashlib
+import json
 import math
 import re
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields
 from typing import Any
 
@@ -33,6 +36,12 @@ class TraceShape:
     def length(self) -> int:
         """T = P + G."""
         return self.prefill + self.decode
+
+
+def checksum(manifest: Mapping[str, Any]) -> str:
+    """SHA-256 of the manifest without its ``checksum`` entry, as JSON with sorted keys and no spaces."""
+    content = {key: value for key, value in manifest.items() if key != "checksum"}
+    return hashlib.sha256(json.dumps(content, sort_keys=True, separators=(",", ":")).encode()).hexdigest()
 
 
 def spec_to_json(spec: AttentionSpec) -> dict[str, Any]:

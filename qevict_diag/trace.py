@@ -19,7 +19,7 @@ from torch import Tensor
 
 from qevict_diag.errors import TraceError
 from qevict_diag.layer_trace import AttentionSpec, LayerTrace
-from qevict_diag.manifest import FORMAT, VERSION, Reader, TraceShape
+from qevict_diag.manifest import FORMAT, VERSION, Reader, TraceShape, checksum
 from qevict_diag.tensor_file import FileEntry, TensorFile, open_beneath, parse_json
 
 MANIFEST = "manifest.json"
@@ -52,6 +52,8 @@ class Trace:
                 f"{folder} is a trace of version {str(manifest.get('version'))[:20]}, this program reads {VERSION}; "
                 "use the release that wrote it or record it again"
             )
+        if "checksum" in manifest and manifest["checksum"] != checksum(manifest):
+            raise read.bad("it was changed after it was written")
         shape = read.shape(manifest.get("shape"))
         files = {name: read.file(name, entry) for name, entry in read.mapping(manifest.get("files"), "files").items()}
         return cls(folder, manifest, shape, _specs(read, manifest, shape, files), files)
@@ -61,11 +63,15 @@ class Trace:
         """The folder's name."""
         return self.path.resolve().name
 
+    def entry(self, name: str) -> dict[str, Any]:
+        """An optional object of the manifest (model, source, recorder, software); empty when it is not there."""
+        found = self.manifest.get(name)
+        return found if isinstance(found, dict) else {}
+
     @property
     def model_id(self) -> str:
         """Which model was recorded, as it was named then."""
-        model = self.manifest.get("model")
-        return str(model.get("id", "unknown")) if isinstance(model, dict) else "unknown"
+        return str(self.entry("model").get("id", "unknown"))
 
     @property
     def layers(self) -> tuple[int, ...]:

@@ -13,7 +13,7 @@ _QUERIES = 64  # decode queries that the glance looks at, spread over all
 
 def summary(trace: Trace) -> dict[str, Any]:
     """Facts about a trace, ready for JSON; ``layers`` has one entry per recorded layer."""
-    model, source = (trace.manifest.get(name) or {} for name in ("model", "source"))
+    model, source = trace.entry("model"), trace.entry("source")
     return {
         "trace": str(trace.path),
         "model": trace.model_id,

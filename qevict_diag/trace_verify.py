@@ -27,6 +27,7 @@ def verify(trace: Trace) -> None:
         _check_finite(trace, number, layer)
         _check_mass(trace, number, layer)
         _check_rows(trace, number, layer)
+        _check_stored_rows(trace, number, layer)
         _check_tables(trace, number, layer)
 
 
@@ -74,6 +75,17 @@ def _check_rows(trace: Trace, number: int, layer: LayerTrace) -> None:
     again = row_lse(layer.query, layer.key, layer.spec, layer.prefill)
     if float((again - layer.lse).abs().max()) > tolerance * max(1.0, float(again.abs().max())):
         raise _wrong(trace, f"layer {number}: lse disagrees with its recomputation from queries and keys")
+
+
+def _check_stored_rows(trace: Trace, number: int, layer: LayerTrace) -> None:
+    """Rows of --store-attention against the recomputed ones; 1/2048 in -ln p is half of what the code resolves."""
+    file = trace.layer_file(number)
+    if "neg_log_attention" not in file:
+        return
+    code = file.read("neg_log_attention").to(torch.float32)
+    stored = torch.where(code == 65535, 0.0, torch.exp(-code / 2048))
+    if float((stored - layer.attention()).abs().max()) > 1e-3 + TOLERANCE[layer.query.dtype]:
+        raise _wrong(trace, f"layer {number}: the stored decode rows disagree with queries and keys")
 
 
 def _check_tables(trace: Trace, number: int, layer: LayerTrace) -> None:

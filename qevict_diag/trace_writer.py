@@ -14,6 +14,7 @@ from typing import Any, Self
 from torch import Tensor
 
 from qevict_diag.errors import InputError, TraceError
+from qevict_diag.manifest import checksum
 from qevict_diag.tensor_file import FileEntry, write_tensors
 from qevict_diag.trace import MANIFEST, layer_file_name
 
@@ -62,6 +63,7 @@ class TraceWriter:
     def publish(self, manifest: Mapping[str, Any]) -> Path:
         """Write the manifest last, force everything to disk and rename the folder to its name."""
         content = dict(manifest) | {"files": {name: entry.to_json() for name, entry in sorted(self._files.items())}}
+        content["checksum"] = checksum(content)
         try:
             _write_text(self._folder / MANIFEST, json.dumps(content, indent=1, allow_nan=False) + "\n")
             os.chmod(self._folder, 0o755)

@@ -13,10 +13,10 @@ from torch import Tensor
 
 from qevict_diag.errors import RecordError
 from qevict_diag.layer_trace import AttentionSpec, visible
+from qevict_diag.products import attention_output, column_sums, row_lse
 from qevict_diag.record.interface import AttentionCall
 from qevict_diag.record.options import RecordOptions
 from qevict_diag.record.probe import LayerPlan, call_spec, layer_number
-from qevict_diag.products import attention_output, column_sums, row_lse
 from qevict_diag.record.rotary import RotaryCall, full_table
 
 RESIDUAL_LIMIT = {torch.float32: 5e-5, torch.float16: 5e-3, torch.bfloat16: 4e-2}

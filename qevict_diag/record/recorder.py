@@ -1,6 +1,7 @@
 """Record traces: the library's entry point behind `qevict-diag record`."""
 
 import datetime
+import json
 import math
 import os
 from collections.abc import Callable, Mapping, Sequence
@@ -24,6 +25,7 @@ from qevict_diag.record.interface import intercept
 from qevict_diag.record.options import RecordOptions
 from qevict_diag.record.probe import LayerPlan, probe, quiet_model, vocabulary
 from qevict_diag.record.rotary import watch_rotary
+from qevict_diag.trace import Trace
 from qevict_diag.trace_writer import TraceWriter, refuse_existing
 
 Progress = Callable[[int, int], None]  # layer positions done, of how many in the whole recording
@@ -38,28 +40,60 @@ def record(
     out: Path,
     identity: Mapping[str, Any] | None = None,
     progress: Progress = lambda done, total: None,
+    resume: bool = False,
 ) -> list[Path]:
     """Record one trace per source below ``out`` and return their folders.
 
     Prompts have one length, P, so up to ``options.batch`` of them are decoded as one batch, without padding; the traces
-    of a batch appear together at its end. InputError for a text that is too short or a target that exists, ModelError
-    for a model that cannot be recorded, RecordError when the recording disagrees with the model.
+    of a batch appear together at its end. With ``resume``, traces that are there already, of the same text, model and
+    options, are kept and only the others are recorded. InputError for a text that is too short or a target that exists,
+    ModelError for a model that cannot be recorded, RecordError when the recording disagrees with the model.
     """
+    model = getattr(model, "_orig_mod", model)  # what torch.compile wraps: compiled code is recorded uncompiled
     targets = [Path(out) / name for name in unique_names(sources)]
-    for target in targets:
+    who = dict(identity or identify(model, getattr(model.config, "name_or_path", "") or type(model).__name__))
+    todo = [
+        (source, target)
+        for source, target in zip(sources, targets, strict=True)
+        if not (resume and _is_done(source, target, options, who))
+    ]
+    for _, target in todo:
         refuse_existing(target)
-    prompts = [tokenize(tokenizer, source, options, vocabulary(model)) for source in sources]
+    if todo:
+        _record_all(model, tokenizer, todo, options, who, progress)
+    return targets
+
+
+def _record_all(
+    model: Any,
+    tokenizer: Any,
+    todo: Sequence[tuple[Source, Path]],
+    options: RecordOptions,
+    who: Mapping[str, Any],
+    progress: Progress,
+) -> None:
+    prompts = [tokenize(tokenizer, source, options, vocabulary(model)) for source, _ in todo]
     plans = probe(model)
     _check_layers(options, plans)
-    who = dict(identity or identify(model, getattr(model.config, "name_or_path", "") or type(model).__name__))
-    total = len(plans) * options.length * math.ceil(len(sources) / options.batch)
-    paths: list[Path] = []
-    for start in range(0, len(sources), options.batch):
+    positions = len(plans) * options.length
+    total = positions * math.ceil(len(todo) / options.batch)
+    for number, start in enumerate(range(0, len(todo), options.batch)):
         batch = slice(start, start + options.batch)
-        done = len(plans) * options.length * (start // options.batch)
-        job = _Batch(model, plans, options, sources[batch], targets[batch], who)
-        paths += job.record(torch.tensor(prompts[batch]), lambda seen, done=done: progress(done + seen, total))
-    return paths
+        job = _Batch(model, plans, options, *zip(*todo[batch], strict=True), who)
+        job.record(torch.tensor(prompts[batch]), lambda seen, done=positions * number: progress(done + seen, total))
+
+
+def _is_done(source: Source, target: Path, options: RecordOptions, who: Mapping[str, Any]) -> bool:
+    """Whether ``target`` is a whole trace of this text, model and options; InputError when it is another one."""
+    if not target.exists():
+        return False
+    trace = Trace.open(target)
+    found = trace.entry("source").get("text_sha256"), trace.entry("model"), trace.entry("recorder").get("options")
+    if found != (source.sha256, dict(who), json.loads(json.dumps(asdict(options)))):
+        raise InputError(
+            f"{target} was recorded from another text, model or options; choose another --out to keep both"
+        )
+    return True
 
 
 def tokenize(tokenizer: Any, source: Source, options: RecordOptions, vocab: int) -> list[int]:
