@@ -9,13 +9,15 @@ A third party adds one by subclassing `Estimator` and announcing it in the entry
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import Any, final
+from typing import Any, ClassVar, final
 
+import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from qevict_diag.seen import Prompt, Seen
+from qevict_diag.oracle import irreversible
+from qevict_diag.seen import Future, Prompt, Seen
 from qevict_diag.windows import Grid
 
 State = Any  # whatever an estimator needs between events
@@ -40,13 +42,11 @@ class Estimator(ABC):
 class Foresight(ABC):
     """A ranking that knows the recorded future: a bound for estimators, never a deployable policy."""
 
-    @abstractmethod
-    def scores(self, future: Tensor, grid: Grid, keep: int) -> Tensor:
-        """Scores of every event [layer, unit, event, window].
+    recalls: ClassVar[bool] = False  # whether evicted windows may come back
 
-        ``future`` [layer, unit, event, window] is the FullKV mass each window gets from the queries of the horizon
-        after the event; ``keep`` is K_f + K_q.
-        """
+    @abstractmethod
+    def scores(self, future: Future) -> Tensor:
+        """Scores of every event, [layer, unit, event, window]."""
 
 
 Ranking = Estimator | Foresight
@@ -221,15 +221,47 @@ class RandomRanking(Estimator):
 @final
 @dataclass(frozen=True)
 class HorizonOracle(Foresight):
-    """Σ of the FullKV mass each window will get from the next H queries: a greedy, clairvoyant ranking.
+    """m_r(w): the share of the next H queries' FullKV attention that each window will get; greedy, eviction is final.
 
-    Not optimal when eviction is final (`qevict_diag.oracle` has the optimum), and not the paper's "oracle" of Global
-    LIR, which ranks by the cumulative past.
+    Not optimal (`Irreversible` is), and not the paper's "oracle" of Global LIR, which ranks by the cumulative past.
     """
 
-    def scores(self, future: Tensor, grid: Grid, keep: int) -> Tensor:
+    def scores(self, future: Future) -> Tensor:
         """The future mass itself."""
-        return future
+        return future.gain
+
+
+@final
+@dataclass(frozen=True)
+class FreeRecall(Foresight):
+    """O1: the K windows with the largest m_r(w) at every event, evicted ones included; no policy misses less.
+
+    The minimum of every FMM_r at K windows (`qevict_diag.oracle.free_recall`).
+    """
+
+    recalls: ClassVar[bool] = True
+
+    def scores(self, future: Future) -> Tensor:
+        """The future mass itself."""
+        return future.gain
+
+
+@final
+@dataclass(frozen=True)
+class Irreversible(Foresight):
+    """O2: the sets of K windows with the least mean FMM when what is evicted never returns; exact.
+
+    See `qevict_diag.oracle.irreversible`. Only events with a full horizon count, as in FMM.
+    """
+
+    def scores(self, future: Future) -> Tensor:
+        """1 for what the optimum keeps, 0 for the rest."""
+        gain = future.gain.clone()
+        gain[:, :, future.eligible :] = 0
+        exists = future.grid.historical_mask().numpy()
+        lanes = [irreversible(lane.cpu().numpy(), exists, future.keep) for lane in gain.flatten(0, 1)]
+        kept = torch.from_numpy(np.stack(lanes)).to(gain)
+        return kept.unflatten(0, gain.shape[:2])
 
 
 ESTIMATORS: dict[str, type[Estimator] | type[Foresight]] = {
@@ -241,6 +273,8 @@ ESTIMATORS: dict[str, type[Estimator] | type[Foresight]] = {
     "value_weighted": ValueWeighted,
     "random": RandomRanking,
     "oracle": HorizonOracle,
+    "free_recall": FreeRecall,
+    "irreversible": Irreversible,
 }
 
 

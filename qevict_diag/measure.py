@@ -15,6 +15,7 @@ from qevict_diag.frames import BYTES, DECISIONS, MEASUREMENTS, conform, rows
 from qevict_diag.layer_trace import Recorded
 from qevict_diag.metrics import METRICS
 from qevict_diag.metrics.churn import churn_counts
+from qevict_diag.metrics.counting import count
 from qevict_diag.metrics.fmm import ratio
 from qevict_diag.metrics.lir import inactive_runs
 from qevict_diag.metrics.mass_share import tier_mass
@@ -189,10 +190,10 @@ def transition_rows(run: Replay, min_inactive: int) -> Iterator[pl.DataFrame]:
 
 def promotion_rows(run: Replay, min_inactive: int) -> Iterator[pl.DataFrame]:
     """Windows that moved from Q to F, per layer and event, beside the number in Q before."""
-    count = promotion_counts(run.tier).double()
-    before = (run.tier[:, :, :-1] == Tier.QUANTIZED).sum(-1).double()
+    moved = promotion_counts(run.tier).double()
+    before = count(run.tier[:, :, :-1] == Tier.QUANTIZED).double()
     axes = _axes(run, event=range(1, run.grid.events))
-    yield _timed(run, rows(axes, value=count, numerator=count, denominator=before))
+    yield _timed(run, rows(axes, value=moved, numerator=moved, denominator=before))
 
 
 ROWS: dict[str, Callable[[Replay, int], Iterator[pl.DataFrame]]] = {
@@ -247,9 +248,9 @@ def byte_use(run: Replay, trace: str) -> pl.DataFrame:
     room, settings = run.capacity, run.plan.settings
     token_bytes = room.full_window_bytes // room.window
     protected = (settings.budget.sinks + settings.budget.recent) * token_bytes
-    full, quantized = ((run.tier == z).sum(-1) for z in (Tier.FULL, Tier.QUANTIZED))
+    full, quantized = (count(run.tier == z) for z in (Tier.FULL, Tier.QUANTIZED))
     used = full * room.full_window_bytes + quantized * room.low_window_bytes
-    kept = (run.ledger & (run.tier == Tier.FULL)).sum(-1) * room.low_window_bytes
+    kept = count(run.ledger & (run.tier == Tier.FULL)) * room.low_window_bytes
     everything = run.grid.length * token_bytes
     frame = pl.DataFrame(
         {

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from qevict_diag.blocks import QueryBlock
 from qevict_diag.metrics.agreement import Agreement, agreement, replaced_normalizer
-from qevict_diag.metrics.fmm import band, born_before, by_event, in_horizon
+from qevict_diag.metrics.fmm import band, born_before, by_event, events_seeing, in_horizon, missed
 from qevict_diag.plan import Plan
 from qevict_diag.tiers import Tier
 
@@ -70,12 +70,11 @@ class Observer:
 
     def _add_missed(self, masses: QueryBlock, tier: Tensor) -> None:
         grid, horizon = self.plan.grid, self.plan.settings.horizon
-        first = max(0, (masses.queries.start - horizon) // grid.window + 1)
-        events = range(first, tier.shape[2])
+        events = events_seeing(masses.queries, grid.window, horizon)
         within = band(masses.queries, events, grid.window, horizon, tier.device)
-        lost = by_event(masses.full[grid.window], tier[:, :, first:] == Tier.EVICTED)
-        self.missed[..., first : events.stop] += in_horizon(lost, within)
-        self.attended[..., first : events.stop] += in_horizon(attended(self.plan, masses, events), within)
+        lost = missed(masses.full[grid.window], tier[:, :, events.start :] == Tier.EVICTED, within)
+        self.missed[..., events.start : events.stop] += lost
+        self.attended[..., events.start : events.stop] += in_horizon(attended(self.plan, masses, events), within)
 
     def _reference(self, masses: QueryBlock) -> dict[str, Tensor]:
         window = self.plan.grid.window

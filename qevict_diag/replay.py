@@ -17,11 +17,11 @@ from qevict_diag.budget import Capacity
 from qevict_diag.errors import InputError
 from qevict_diag.estimators import Foresight, State
 from qevict_diag.layer_trace import Recorded
-from qevict_diag.metrics.fmm import band
-from qevict_diag.observe import LAYER_AXIS, Observations, Observer, Save, concatenate
+from qevict_diag.metrics.fmm import band, events_seeing, in_horizon
+from qevict_diag.observe import LAYER_AXIS, Observations, Observer, Save, attended, concatenate
 from qevict_diag.plan import Plan, Settings, make_plan
 from qevict_diag.policies import Policy
-from qevict_diag.seen import Prompt, Seen
+from qevict_diag.seen import Future, Prompt, Seen
 from qevict_diag.tiers import Assignment, Tier, route
 from qevict_diag.windows import Grid
 
@@ -240,26 +240,36 @@ def foreseen(plan: Plan, block: LayerBlock) -> Tensor | None:
     if not isinstance(estimator, Foresight):
         return None
     keep = plan.capacity.full + plan.capacity.quantized
-    return estimator.scores(horizon_mass(plan, block), plan.grid, keep)
-
-
-def horizon_mass(plan: Plan, block: LayerBlock) -> Tensor:
-    """FullKV mass of each window over the horizon of each event, [layer, unit, event, window] float64.
-
-    Horizons that reach beyond the trace are cut there.
-    """
-    grid, horizon = plan.grid, plan.settings.horizon
-    total = torch.zeros(
-        len(block.layers), plan.units, grid.events, grid.count, dtype=torch.float64, device=block.device
+    return estimator.scores(
+        Future(plan.grid, horizon_gain(plan, block), keep, plan.grid.eligible(plan.settings.horizon))
     )
+
+
+def horizon_gain(plan: Plan, block: LayerBlock) -> Tensor:
+    """m_r(w) of every event, [layer, unit, event, window] float64: see `qevict_diag.seen.Future`.
+
+    Two passes over the stream: FMM's denominators first, then the masses divided by them.
+    """
+    grid = plan.grid
+    shape = (len(block.layers), block.heads, grid.events)
+    total = torch.zeros(shape, dtype=torch.float64, device=block.device)
+    for masses, events, within in horizons(plan, block):
+        total[..., events.start : events.stop] += in_horizon(attended(plan, masses, events), within)
+    weight = torch.where(total > 0, 1 / total, 0) / (block.heads // plan.units)
+    gain = torch.zeros(shape[0], plan.units, grid.events, grid.count, dtype=torch.float64, device=block.device)
+    for masses, events, within in horizons(plan, block):
+        share = plan.per_unit(weight[:, :, None, events.start : events.stop] * within).flatten(2, 3)
+        mass = plan.per_unit(masses.full[grid.window]).flatten(2, 3).double()
+        gain[:, :, events.start : events.stop] += share.transpose(-1, -2) @ mass
+    return gain
+
+
+def horizons(plan: Plan, block: LayerBlock) -> Iterator[tuple[QueryBlock, range, Tensor]]:
+    """Stream the FullKV masses with the events whose horizons each block of queries belongs to, and the band mask."""
+    grid, horizon = plan.grid, plan.settings.horizon
     for masses in stream(block, [], {grid.window: grid}, block_queries([grid.window], block.decode)):
-        events = range(
-            max(0, (masses.queries.start - horizon) // grid.window + 1), -(-masses.queries.stop // grid.window)
-        )
-        within = band(masses.queries, events, grid.window, horizon, block.device).double()
-        mass = plan.per_unit(masses.full[grid.window]).sum(2).double()
-        total[:, :, events.start : events.stop] += within.T @ mass
-    return total
+        events = events_seeing(masses.queries, grid.window, horizon)
+        yield masses, events, band(masses.queries, events, grid.window, horizon, block.device)
 
 
 def layer_blocks(

@@ -26,6 +26,20 @@ class Prompt:
 
 
 @dataclass(frozen=True, eq=False)
+class Future:
+    """What no decoder knows: how much of each horizon's attention every window will get. For oracles only.
+
+    ``gain`` float64 [layer, unit, event, window] is m_r(w), the mean over the unit's heads of the FullKV mass that the
+    queries of event r's horizon give w, over FMM's denominator; a horizon that reaches beyond the trace is cut there.
+    """
+
+    grid: Grid
+    gain: Tensor
+    keep: int  # K_f + K_q
+    eligible: int  # events with a full horizon, the first ones; FMM counts no others
+
+
+@dataclass(frozen=True, eq=False)
 class Seen:
     """One interval of decode queries under the policy's cache (definitions.md, section 3).
 

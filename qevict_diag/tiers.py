@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 
 from qevict_diag.budget import Capacity
+from qevict_diag.estimators import Foresight
 from qevict_diag.policies import Policy
 
 
@@ -54,7 +55,8 @@ def route(
     go. ``forced`` (reading J) admits every newcomer and displaces the lowest of the others.
     """
     score, tier = score[..., :historical], before.tier[..., :historical]
-    candidates = tier != Tier.EVICTED
+    recalls = isinstance(policy.estimator, Foresight) and policy.estimator.recalls
+    candidates = torch.ones_like(tier, dtype=torch.bool) if recalls else tier != Tier.EVICTED
     if forced:
         candidates = _admit(score, tier, candidates, capacity.full + capacity.quantized)
     may_be_full = candidates if policy.promotion else candidates & (tier != Tier.QUANTIZED)

@@ -6,6 +6,7 @@ returned, from which swaps per event follow (half the symmetric difference).
 
 from torch import Tensor
 
+from qevict_diag.metrics.counting import count
 from qevict_diag.metrics.fmm import ratio
 
 
@@ -15,7 +16,7 @@ def churn_counts(selected: Tensor) -> tuple[Tensor, Tensor]:
     ``selected`` bool [.., event, window]. Multiply by Ω for tokens.
     """
     now, after = selected[..., :-1, :], selected[..., 1:, :]
-    return (now ^ after).sum(-1), (now | after).sum(-1)
+    return count(now ^ after), count(now | after)
 
 
 def churn(selected: Tensor) -> Tensor:

@@ -17,6 +17,11 @@ def band(queries: range, events: range, window: int, horizon: int, device: torch
     return (query >= start) & (query < start + horizon)
 
 
+def events_seeing(queries: range, window: int, horizon: int) -> range:
+    """Events with a query of ``queries`` in their horizon, rΩ <= t < rΩ + H for some t."""
+    return range(max(0, (queries.start - horizon) // window + 1), -(-queries.stop // window))
+
+
 def missed(mass: Tensor, inaccessible: Tensor, within: Tensor) -> Tensor:
     """Σ_{t in the horizon} Σ_{w inaccessible after r} mass: [layer, head, event].
 

@@ -7,6 +7,7 @@ Counts travel with rates, because P10/P01 ≈ (W - K_f)/K_f is capacity arithmet
 
 from torch import Tensor
 
+from qevict_diag.metrics.counting import count
 from qevict_diag.tiers import Tier
 
 
@@ -28,7 +29,7 @@ def transition_counts(
 
 def promotion_counts(tier: Tensor) -> Tensor:
     """Windows in Q at event r and in F at r + 1: [.., event - 1]. ``tier`` is [.., event, window]."""
-    return ((tier[..., :-1, :] == Tier.QUANTIZED) & (tier[..., 1:, :] == Tier.FULL)).sum(-1)
+    return count((tier[..., :-1, :] == Tier.QUANTIZED) & (tier[..., 1:, :] == Tier.FULL))
 
 
 def _reached(selected: Tensor, exists: Tensor, lag: int, state: bool, first_passage: bool) -> Tensor:
@@ -41,4 +42,4 @@ def _reached(selected: Tensor, exists: Tensor, lag: int, state: bool, first_pass
 
 
 def _counts(moved: Tensor, pairs: Tensor) -> tuple[Tensor, Tensor]:
-    return (moved & pairs).sum((-1, -2)), pairs.sum((-1, -2))
+    return count(moved & pairs, 2), count(pairs, 2)

@@ -1,0 +1,122 @@
+"""How fast and how large a replay is, as ratios within one run. Prints a table, and JSON with --json.
+
+    python benchmarks/replay.py [TRACE] [--reference] [--long] [--json]
+
+TRACE is a recorded trace (a random one of SmolLM2-135M's shape otherwise). The limit is the work no replay can avoid:
+both logit products (full and INT2 keys) and one masked softmax per policy, all layers, in plain torch.
+"""
+
+import argparse
+import json
+import resource
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import torch
+
+sys.path[:0] = [str(Path(__file__).parent), str(Path(__file__).parent.parent / "tests")]
+
+from random_layer import random_layers
+
+from qevict_diag.blocks import LayerBlock
+from qevict_diag.measure import measure
+from qevict_diag.plan import Settings
+from qevict_diag.policies import policy
+from qevict_diag.replay import replay
+from qevict_diag.trace import Trace
+from qevict_diag.windows import Grid
+
+POLICIES = ("R1", "R2", "R3", "R4")
+
+
+def seconds(work: Callable[[], object], repeats: int = 3) -> float:
+    """Median wall time after one warm-up run."""
+    work()
+    times = []
+    for _ in range(repeats):
+        start = time.perf_counter()
+        work()
+        times.append(time.perf_counter() - start)
+    return sorted(times)[len(times) // 2]
+
+
+def unavoidable(trace, device: str) -> Callable[[], None]:
+    """Both logit products and one masked softmax per policy, all layers at once."""
+    block = LayerBlock(tuple(trace.layer(layer) for layer in trace.layers), torch.device(device), torch.float32)
+    shape, query, key = trace.shape, block.query, block.key
+    dequantized = block.dequantized_key(Grid(shape.prefill, shape.decode, 8), 2)
+    seen = torch.ones(shape.decode, shape.length, dtype=torch.bool, device=device).tril(shape.prefill)
+
+    def work() -> None:
+        grouped = query.reshape(len(trace.layers), shape.kv_heads, -1, shape.head_dim)
+        logits = [
+            (grouped @ k.transpose(-1, -2)).view(len(trace.layers), shape.heads, shape.decode, -1)
+            for k in (key, dequantized)
+        ]
+        for index, _ in enumerate(POLICIES):
+            torch.softmax(logits[index % 2].masked_fill(~seen, float("-inf")), dim=-1)
+        if device != "cpu":
+            torch.cuda.synchronize()
+
+    return work
+
+
+def against_the_limit(trace, device: str) -> dict[str, float]:
+    """All metrics of R1-R4 against the unavoidable work."""
+    limit = seconds(unavoidable(trace, device))
+    ours = seconds(lambda: measure([trace], POLICIES, settings=Settings(device=device)))
+    return {"limit_s": limit, "measure_s": ours, "ratio_to_limit (at most 3)": ours / limit}
+
+
+def against_the_reference(trace) -> dict[str, float]:
+    """One layer, R1-R4 with FMM, against the slow reference (replay and FMM alone, its other metrics left out)."""
+    import judge
+    import reference
+
+    layer = judge.reference_layer(trace.layer(trace.layers[0]))
+
+    def slow() -> None:
+        for name in POLICIES:
+            reference.fmm(layer, reference.replay(layer, reference.CONDITIONS[name]))
+
+    start = time.perf_counter()
+    slow()
+    theirs = time.perf_counter() - start
+    settings = Settings(dtype=torch.float64)
+    ours = seconds(lambda: replay(trace, [policy(n) for n in POLICIES], settings, layers=trace.layers[:1]))
+    return {"reference_s": theirs, "replay_s": ours, "times_faster (at least 30)": theirs / ours}
+
+
+def long_traces() -> dict[str, float]:
+    """A layer of Llama-3.1-8B's shape at 8K, 16K and 32K prompt tokens: time by length, and peak memory."""
+    found = {}
+    for prefill in (8192, 16384, 32768):
+        trace = random_layers(prefill, 256)
+        found[f"{prefill}+256_s"] = seconds(lambda trace=trace: measure([trace], POLICIES, ["fmm", "churn"]), 1)
+    found["peak_gb (below 4)"] = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e6
+    found["time_32k_over_8k (linear: 4)"] = found["32768+256_s"] / found["8192+256_s"]
+    return found
+
+
+def main() -> None:
+    """Run what was asked for and print it."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("trace", nargs="?", help="a recorded trace")
+    parser.add_argument("--reference", action="store_true", help="also against the slow reference (a minute)")
+    parser.add_argument("--long", action="store_true", help="also 8K to 32K prompts")
+    parser.add_argument("--device", default="cpu")
+    parser.add_argument("--json", action="store_true")
+    given = parser.parse_args()
+    trace = Trace.open(given.trace) if given.trace else random_layers(512, 256, 30, 9, 3, 64)
+    found = against_the_limit(trace, given.device)
+    if given.reference:
+        found |= against_the_reference(trace)
+    if given.long:
+        found |= long_traces()
+    print(json.dumps(found, indent=1) if given.json else "\n".join(f"{k:36} {v:10.3f}" for k, v in found.items()))
+
+
+if __name__ == "__main__":
+    main()
