@@ -3,7 +3,7 @@
 import polars as pl
 
 from qevict_diag.analyses import claims
-from qevict_diag.figures.table_model import EMPTY, Column, Table, limits, number, text
+from qevict_diag.figures.table_model import EMPTY, Column, Table, limits, number, significant, text
 
 SIGNS = {"above": ">", "below": "<", "equal": "="}
 
@@ -31,8 +31,8 @@ def checks_table(evaluated: pl.DataFrame, model: str) -> Table:
     columns = (
         Column(("claim",), "claim", text),
         Column(("statistic",), "statistic", text),
-        Column(("estimate",), "estimate", number(4)),
-        Column(("low", "high"), "95% interval", limits(number(4))),
+        Column(("estimate",), "estimate", significant(4)),
+        Column(("low", "high"), "95% interval", limits(significant(4))),
         Column(("side", "threshold"), "claimed", claimed),
         Column(("verdict",), "verdict", text),
         Column(("p_value",), "p", number(4)),

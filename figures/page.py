@@ -11,7 +11,7 @@ import polars as pl
 
 from qevict_diag.analyses import claims
 from qevict_diag.figures.claims_table import claimed
-from qevict_diag.figures.table_model import EMPTY, Table, html, number
+from qevict_diag.figures.table_model import EMPTY, Table, html, significant
 
 MARKS = {
     claims.HOLDS: ("✓", "holds"),
@@ -42,6 +42,7 @@ h1 { font-size: 27px; line-height: 1.2; margin: 0 0 6px; letter-spacing: -.01em;
 h2 { font-size: 19px; margin: 44px 0 12px; padding-top: 14px; border-top: 1px solid var(--line); }
 .lead { color: var(--muted); margin: 0 0 18px; max-width: 78ch; }
 dl.facts { display: grid; grid-template-columns: repeat(auto-fit, minmax(200px, 1fr)); gap: 10px 24px; margin: 18px 0; }
+dl.facts .wide { grid-column: span 2; }
 dl.facts dt { color: var(--muted); font-size: 12.5px; } dl.facts dd { margin: 0; overflow-wrap: anywhere; }
 .tally { display: flex; gap: 10px; flex-wrap: wrap; margin: 0 0 16px; }
 .tally span, .mark { border-radius: 4px; padding: 2px 9px; font-size: 13px; white-space: nowrap; font-weight: 600; }
@@ -106,8 +107,13 @@ LEAD = (
 
 
 def _facts(facts: Mapping[str, str]) -> str:
-    items = "".join(f"<div><dt>{escape(name)}</dt><dd>{escape(value)}</dd></div>" for name, value in facts.items())
-    return f'<dl class="facts">{items}</dl>'
+    items = [_fact(name, value.split("\n")) for name, value in facts.items()]
+    return f'<dl class="facts">{"".join(items)}</dl>'
+
+
+def _fact(name: str, lines: Sequence[str]) -> str:
+    wide = ' class="wide"' if len(lines) > 1 else ""
+    return f"<div{wide}><dt>{escape(name)}</dt><dd>{'<br>'.join(map(escape, lines))}</dd></div>"
 
 
 def _tally(summary: pl.DataFrame) -> str:
@@ -137,7 +143,7 @@ def _claims(summary: pl.DataFrame, evaluated: pl.DataFrame) -> str:
 
 def _check(check: Mapping[str, object]) -> str:
     """Write a check on one line: statistic, estimate, interval, threshold and its own verdict."""
-    write = number(4)
+    write = significant(4)
     low, high = write(check["low"]), write(check["high"])  # type: ignore[arg-type]
     limits = "" if EMPTY in (low, high) or check["method"] == claims.EXACT else f" [{low}, {high}]"
     told = f"{check['statistic']} = {write(check['estimate'])}{limits}"  # type: ignore[arg-type]

@@ -203,11 +203,11 @@ def _facts(request: Request, traces: dict[str, list[Trace]]) -> dict[str, str]:
         "model": f"{model.get('id')} ({model.get('architecture')}, {model.get('dtype')})",
         "weights, SHA-256": str(model.get("weights_sha256"))[:16],
         "continuation": request.continuation,
-        "texts, distinct 4-grams of the continuation": "; ".join(texts),
+        "intervals": f"95%, two-level bootstrap, {statistics.RESAMPLES} resamples",
         "settings": _told(Settings(), request.min_inactive),
         "software": ", ".join(f"{name} {version}" for name, version in (first.get("software") or {}).items()),
-        "intervals": f"95%, two-level bootstrap, {statistics.RESAMPLES} resamples",
         "recorded": str(first.get("created")),
+        "texts, and how many 4-grams of the continuation are distinct": "\n".join(texts),
     }
 
 

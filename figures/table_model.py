@@ -79,6 +79,15 @@ def number(decimals: int, scale: float = 1.0) -> Callable[[float | None], str]:
     return write
 
 
+def significant(digits: int) -> Callable[[float | None], str]:
+    """Make a writer of numbers with so many significant digits."""
+
+    def write(value: float | None) -> str:
+        return EMPTY if value is None or math.isnan(value) else f"{value:.{digits}g}".replace("-", "−")
+
+    return write
+
+
 def _grouped(digits: str) -> str:
     """Use a space that does not break between thousands, and a true minus sign."""
     return digits.replace(",", "\u00a0").replace("-", "−")

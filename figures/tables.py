@@ -7,6 +7,7 @@ importance estimators (17b), so there are both.
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 
 import polars as pl
 
@@ -14,7 +15,7 @@ from qevict_diag.analyses import importance, observation1, observation2, observa
 from qevict_diag.analyses.cells import grid
 from qevict_diag.errors import InputError
 from qevict_diag.estimators import ESTIMATORS
-from qevict_diag.figures.table_model import FORMATS, Column, Table, limits, number, percent, text
+from qevict_diag.figures.table_model import FORMATS, Column, Table, limits, number, percent, significant, text
 
 PAPER = "Llama-3.1-8B"
 TRANSITIONS_OF = ("R3",)
@@ -209,8 +210,8 @@ def table18(frame: pl.DataFrame, used: pl.DataFrame, min_inactive: int = 3) -> T
         Column(("label",), "quantity", text),
         *_condition_columns("without", "Without promotion"),
         *_condition_columns("with", "With promotion"),
-        Column(("quantity", "difference"), "with − without", _quantity, "Paired difference"),
-        Column(("quantity", "difference_low", "difference_high"), "95% interval", _span, "Paired difference"),
+        Column(("quantity", "difference"), "with − without", _change, "Paired difference"),
+        Column(("quantity", "difference_low", "difference_high"), "95% interval", _change_span, "Paired difference"),
         Column(("p_holm",), "p, Holm", number(3), "Paired difference"),
         *BYTE_COLUMNS,
         READING,
@@ -238,6 +239,15 @@ def _writer(quantity: str) -> Callable[[float | None], str]:
 
 def _quantity(quantity: str, value: float | None) -> str:
     return _writer(quantity)(value)
+
+
+def _change(quantity: str, value: float | None) -> str:
+    scale = 1.0 if quantity == "promotions" else 100.0
+    return significant(3)(None if value is None else value * scale)
+
+
+def _change_span(quantity: str, low: float | None, high: float | None) -> str:
+    return limits(partial(_change, quantity))(low, high)
 
 
 def _span(quantity: str, low: float | None, high: float | None) -> str:

@@ -1,0 +1,145 @@
+"""The whole path on a tiny model: traces are recorded once, everything is written, a wrong trace is refused."""
+
+import json
+
+import polars as pl
+import pytest
+import tiny_models
+import torch
+from typer.testing import CliRunner
+
+from qevict_diag import models
+from qevict_diag.articles import Source
+from qevict_diag.cli.app import app
+from qevict_diag.errors import InputError
+from qevict_diag.figures import figure1, reproduction, tables
+from qevict_diag.figures.reproduction import Request, Setting
+
+pytestmark = tiny_models.transformers_noise
+
+EARLY = Setting(160, 96, ((figure1.POLICIES, ("all",)), (("R3[random]",), tables.TABLES["17b"].metrics)))
+LATE = Setting(128, 128, reproduction.PROMOTION.measured)
+
+
+def source(name, seed):
+    ids = torch.randint(3, 128, (EARLY.prefill,), generator=torch.Generator().manual_seed(seed))
+    return Source(name, tokens=tuple(ids.tolist()))
+
+
+@pytest.fixture(scope="module")
+def request_(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("reproduction")
+    tiny_models.build("llama").save_pretrained(folder / "tiny")
+    texts = (source("one", 1), source("two", 2))
+    return Request(folder / "out", str(folder / "tiny"), diagnostic=EARLY, promotion=LATE, sources=texts)
+
+
+@pytest.fixture(scope="module")
+def made(request_):
+    told = []
+    found = reproduction.reproduce(request_, lambda stage, done, total: told.append((stage, done, total)))
+    return found, told
+
+
+def test_everything_is_written(made, request_):
+    names = {file.name for file in made[0].files}
+    assert {"figure1.pdf", "figure1.png", "figure1.svg", "measurements.parquet", "index.html", "claims.md"} <= names
+    for number in tables.TABLES:
+        assert {f"table{number}.{ending}" for ending in ("md", "csv", "html", "tex", "json")} <= names
+    assert all(file.stat().st_size > 0 for file in made[0].files)
+    assert not [path for path in request_.out.iterdir() if path.name.startswith(".")]
+
+
+def test_all_twelve_claims_have_a_verdict(made, request_):
+    claims = json.loads((request_.out / "claims.json").read_text(encoding="utf-8"))["rows"]
+    assert len(claims) == 12
+    assert {claim["verdict"] for claim in claims} <= {"holds", "does not hold", "undecided"}
+    assert json.loads(reproduction.as_json_text(made[0]))["claims"] == claims
+
+
+def test_the_measurements_are_those_behind_the_tables(request_):
+    frame = pl.read_parquet(request_.out / "measurements.parquet")
+    shown = pl.read_csv(request_.out / "table14.csv")
+    fmm = frame.filter(metric="fmm", policy="R3")["value"].drop_nans().mean()
+    assert shown.filter(policy="R3")["fmm"][0] == pytest.approx(fmm)
+
+
+def test_progress_reaches_the_end_of_every_stage(made):
+    last = {stage: (done, total) for stage, done, total in made[1]}
+    assert [stage.split()[0] for stage in last] == [
+        "loading",
+        "recording",
+        "recording",
+        "replaying",
+        "replaying",
+        "writing",
+    ]
+    assert all(done == total for done, total in last.values())
+
+
+def test_traces_that_are_there_are_used_again(made, request_, monkeypatch):
+    monkeypatch.setattr(models, "load", lambda *args, **options: pytest.fail("the model was loaded again"))
+    traces = reproduction.record_missing(request_, (EARLY, LATE), lambda *stage: None)
+    assert [trace.name for trace in traces["160+96"]] == ["one", "two"]
+
+
+def test_a_trace_of_another_text_is_refused(made, request_):
+    changed = Request(
+        request_.out, request_.model, diagnostic=EARLY, promotion=LATE, sources=(source("one", 3), source("two", 2))
+    )
+    with pytest.raises(InputError, match="give another --out or move that trace away"):
+        reproduction.record_missing(changed, (EARLY, LATE), lambda *stage: None)
+
+
+def command(*words):
+    return CliRunner().invoke(app, list(map(str, words)))
+
+
+def test_the_figure_command(made, request_, tmp_path):
+    folder = request_.folder(EARLY)
+    done = command("figure", "1", folder, "--out", tmp_path / "f.svg", "--budget", "1/4", "--quiet", "--json")
+    assert done.exit_code == 0, done.output
+    assert json.loads(done.stdout)["file"] == str(tmp_path / "f.svg")
+    assert (tmp_path / "f.svg").read_text(encoding="utf-8").count("<svg") == 1
+
+
+def test_the_table_command(made, request_, tmp_path):
+    folder = request_.folder(LATE)
+    done = command("table", "18", folder, "--format", "csv", "--out", tmp_path / "t.csv", "--quiet")
+    assert done.exit_code == 0, done.output
+    shown = command("table", "18", folder / "one", "--quiet")
+    assert shown.stdout.startswith("**Table 18.")
+    assert "one article gives no interval" in shown.stdout
+    assert pl.read_csv(tmp_path / "t.csv")["quantity"].to_list()[0] == "fmm"
+
+
+def test_another_reading_stands_in_the_table(made, request_):
+    words = ("--reading", "churn_set=full", "--format", "json", "--quiet")
+    done = command("table", "14", request_.folder(EARLY), *words)
+    assert {row["reading"] for row in json.loads(done.stdout)["rows"]} == {"churn_set=full"}
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (("figure", "2", ".", "--out", "f.png"), "figure 2: there is 1"),
+        (("figure", "1", ".", "--out", "f.gif"), "must be one of .pdf"),
+        (("table", "13", "."), "there are 14"),
+        (("table", "14", ".", "--format", "xls"), "allowed are md"),
+    ],
+)
+def test_bad_requests_are_told_before_any_work(words, told):
+    done = command(*words)
+    assert isinstance(done.exception, InputError)
+    assert told in str(done.exception)
+
+
+def test_reproduce_asks_for_what_it_was_told(monkeypatch, tmp_path, made):
+    asked = []
+    monkeypatch.setattr(reproduction, "reproduce", lambda request, progress: asked.append(request) or made[0])
+    done = command("reproduce", "--out", tmp_path, "--continuation", "teacher", "--quiet")
+    assert done.exit_code == 0, done.output
+    assert (asked[0].continuation, asked[0].out) == ("teacher", tmp_path)
+    assert [source.name for source in asked[0].sources] == ["the-eddystone", "the-eel"]
+    assert "III-b" in done.stdout
+    assert "index.html" in done.stdout
