@@ -14,7 +14,7 @@ from qevict_diag.analyses import observation1, observation2
 from qevict_diag.analyses.cells import window_of
 from qevict_diag.figures.style import (
     MUTED,
-    OTHER,
+    OTHERS,
     POLICY_COLORS,
     POLICY_DASHES,
     TIER_COLORS,
@@ -49,7 +49,7 @@ def plot_fmm(frame: pl.DataFrame, *, ax: Axes | None = None) -> Axes:
     with style():
         ax = axes_of(ax)
         series = observation1.series(frame).sort("step")
-        policies = [policy for policy in observation1.POLICIES if policy in series["policy"].unique()]
+        policies = _ordered(series["policy"].unique().to_list())
         for policy in policies:
             _line(ax, series.filter(pl.col("policy") == policy), policy)
         _limits(ax, series)
@@ -61,8 +61,19 @@ def plot_fmm(frame: pl.DataFrame, *, ax: Axes | None = None) -> Axes:
     return ax
 
 
+def _ordered(policies: list[str]) -> list[str]:
+    """The paper's conditions in the paper's order, then the others."""
+    known = [policy for policy in POLICIES if policy in policies]
+    return known + sorted(set(policies) - set(known))
+
+
+def _color(policy: str) -> str:
+    """A policy's own colour; others take turns, by name."""
+    return POLICY_COLORS.get(policy, OTHERS[sum(policy.encode()) % len(OTHERS)])
+
+
 def _line(ax: Axes, rows: pl.DataFrame, policy: str) -> None:
-    color = POLICY_COLORS.get(policy, OTHER)
+    color = _color(policy)
     percent = rows.select("step", *(pl.col(name) * 100 for name in ("estimate", "low", "high")))
     dashes = POLICY_DASHES.get(policy, "-")
     ax.plot(percent["step"], percent["estimate"], color=color, linestyle=dashes, label=policy, zorder=3)
@@ -94,7 +105,7 @@ def _label_ends(ax: Axes, series: pl.DataFrame, policies: list[str], churn: pl.D
     heights = spread_apart([end["estimate"] * 100 for end in ends], gap)
     right = ax.get_xlim()[1]
     for policy, end, height in zip(policies, ends, heights, strict=True):
-        color = POLICY_COLORS.get(policy, OTHER)
+        color = _color(policy)
         point, place = (end["step"], end["estimate"] * 100), (right * 1.035, height)
         ax.plot(
             [point[0], place[0]],

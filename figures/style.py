@@ -32,7 +32,7 @@ POLICY_DASHES: dict[str, Any] = {
     "R3-full-only": (0, (4, 1.4)),
 }
 TIER_COLORS = {"full": "#0B4F8A", "quantized": "#7FBCE6", "evicted": "#E9C9A8", "local": "#6E6E6E"}
-OTHER = "#555555"
+OTHERS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#555555")
 MUTED = "#6B6B6B"
 
 
