@@ -3,6 +3,7 @@
 import polars as pl
 
 from qevict_diag.analyses.cells import How, estimates, grid
+from qevict_diag.analyses.regret import SCHEMA, regret
 
 HOW: dict[str, How] = {
     "fmm": "mean",
@@ -21,7 +22,8 @@ def summarize(frame: pl.DataFrame, min_inactive: int = 3) -> pl.DataFrame:
     """Estimate and 95% interval of every metric, policy, group and lag in a `measurements` frame.
 
     Means over events, heads, layers and traces, or ratios of sums where counts are pooled (column ``how``); Global LIR
-    is shown for ``min_inactive`` alone. One article gives no interval.
+    is shown for ``min_inactive`` alone. One article gives no interval. Rows of Future Missed Mass also have the regret to
+    the optimum and the share of the gap to it that the policy closes, where random arm and optimum were measured.
     """
     shown = frame.filter(
         pl.col("metric").is_in(list(HOW)), (pl.col("metric") != "lir") | (pl.col("lag") == min_inactive)
@@ -32,7 +34,11 @@ def summarize(frame: pl.DataFrame, min_inactive: int = 3) -> pl.DataFrame:
         rows = shown.filter(pl.col("metric") == metric)
         if not rows.is_empty():
             parts.append(estimates(rows, over, KEYS, how).with_columns(how=pl.lit(how)))
-    return pl.concat(parts).select(*KEYS, "how", "estimate", "low", "high", "count", "undefined", "method")
+    table = pl.concat(parts)
+    missed = shown.filter(pl.col("metric") == "fmm")
+    bounded = pl.DataFrame(schema=SCHEMA) if missed.is_empty() else regret(missed, over)
+    joined = table.join(bounded.with_columns(metric=pl.lit("fmm")), on=("metric", "policy"), how="left")
+    return joined.select(*KEYS, "how", "estimate", "low", "high", "regret", "closed", "count", "undefined", "method")
 
 
 def readable(summary: pl.DataFrame) -> pl.DataFrame:
@@ -41,5 +47,12 @@ def readable(summary: pl.DataFrame) -> pl.DataFrame:
     interval = pl.when(pl.col("low").is_nan()).then(pl.col("method")).otherwise(bounds).alias("95% interval")
     changed = [name for name in KEYS if name in ("metric", "policy") or summary[name].n_unique() > 1]
     return summary.select(
-        pl.col(changed).replace("", None), "estimate", interval, "how", pl.col("count").alias("n"), "undefined"
+        pl.col(changed).replace("", None),
+        "estimate",
+        interval,
+        "regret",
+        "closed",
+        "how",
+        pl.col("count").alias("n"),
+        "undefined",
     )

@@ -1,4 +1,4 @@
-"""`qevict-diag policies | metrics | readings`: what there is, one line each."""
+"""`qevict-diag policies | metrics`: what there is, one line each."""
 
 from qevict_diag.cli import options
 
@@ -8,14 +8,13 @@ def policies(as_json: options.AsJson = False) -> None:
     import polars as pl
 
     from qevict_diag.cli.show import print_frame
-    from qevict_diag.estimators import ESTIMATORS
-    from qevict_diag.policies import POLICIES
+    from qevict_diag.policies import POLICIES, estimators
 
     known = [
         {"name": p.name, "kind": "policy", "window": p.window, "summary": p.summary} for p in POLICIES.values()
     ] + [
         {"name": f"R3[{name}]", "kind": "estimator", "window": None, "summary": _first_sentence(estimator)}
-        for name, estimator in ESTIMATORS.items()
+        for name, estimator in estimators().items()
     ]
     print_frame(pl.DataFrame(known, schema_overrides={"window": pl.Int32}), as_json=as_json)
 
@@ -28,19 +27,6 @@ def metrics(as_json: options.AsJson = False) -> None:
     from qevict_diag.metrics import METRICS
 
     print_frame(pl.DataFrame([vars(metric) for metric in METRICS.values()]), as_json=as_json)
-
-
-def readings(as_json: options.AsJson = False) -> None:
-    """List the readings: every open question of the paper with its allowed values, the default first."""
-    import polars as pl
-
-    from qevict_diag.cli.show import print_frame
-    from qevict_diag.readings import READINGS
-
-    known = [
-        {"reading": f"{r.letter} {r.name}", "values": " | ".join(r.values), "question": r.question} for r in READINGS
-    ]
-    print_frame(pl.DataFrame(known), as_json=as_json)
 
 
 def _first_sentence(cls: type) -> str:

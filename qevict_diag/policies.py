@@ -6,10 +6,13 @@ field.
 """
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
+from importlib.metadata import entry_points
 
 from qevict_diag.errors import InputError
-from qevict_diag.estimators import ESTIMATORS, CumulativeAttention, Ranking
+from qevict_diag.estimators import ESTIMATORS, CumulativeAttention, Estimator, Foresight, Ranking
+
+ENTRY_POINTS = "qevict_diag.estimators"
 
 
 @dataclass(frozen=True)
@@ -47,7 +50,8 @@ POLICIES: dict[str, Policy] = {
 def policy(name: str, **changes: object) -> Policy:
     """The policy called ``name``, or ``NAME[estimator]`` for the same policy ranked by another estimator.
 
-    ``changes`` replace fields (a window size, say). InputError when there is no such policy or estimator.
+    ``NAME[estimator:value]`` sets the estimator's first parameter: ``R3[random:7]``, ``R3[decayed:32]``. ``changes``
+    replace fields (a window size, say). InputError when there is no such policy or estimator.
     """
     base, bracket, rest = name.partition("[")
     if base not in POLICIES or (bracket and not rest.endswith("]")):
@@ -57,10 +61,41 @@ def policy(name: str, **changes: object) -> Policy:
 
 
 def estimator(name: str) -> Ranking:
-    """The estimator called ``name`` with its default parameters; InputError when there is none."""
-    if name not in ESTIMATORS:
-        raise InputError(f"estimator {name!r}: there are {', '.join(ESTIMATORS)}")
-    return ESTIMATORS[name]()
+    """The estimator called ``name``, its first parameter set by ``name:value``; InputError when there is none."""
+    known = estimators()
+    kind, colon, value = name.partition(":")
+    if kind not in known:
+        raise InputError(f"estimator {kind!r}: there are {', '.join(known)}")
+    if not colon:
+        return known[kind]()
+    parameters = fields(known[kind])  # type: ignore[arg-type]
+    if not parameters:
+        raise InputError(f"estimator {name!r}: {kind} has no parameter; write {kind}")
+    first = parameters[0]
+    try:
+        return known[kind](**{first.name: type(first.default)(value)})
+    except ValueError:
+        raise InputError(f"estimator {name!r}: {first.name} must be a {type(first.default).__name__}") from None
+
+
+def estimators() -> dict[str, type[Estimator] | type[Foresight]]:
+    """Every estimator by name: the built-in ones, and those other packages announce in `ENTRY_POINTS`."""
+    return ESTIMATORS | {point.name: point.load() for point in entry_points(group=ENTRY_POINTS)}
+
+
+def base_of(name: str) -> str:
+    """The condition behind ``NAME[estimator]``."""
+    return name.partition("[")[0]
+
+
+def arm_of(name: str) -> str:
+    """The condition whose random arm and optimum bound a policy: the first with its windows and tiers.
+
+    The ablations of R3 have R3's budget, so R3's bounds are theirs.
+    """
+    one = POLICIES[base_of(name)]
+    shape = (one.window, one.quantized, one.evicts)
+    return next(p.name for p in POLICIES.values() if (p.window, p.quantized, p.evicts) == shape)
 
 
 def policies(names: Iterable[str], *, window: int | None = None) -> tuple[Policy, ...]:

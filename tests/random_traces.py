@@ -38,6 +38,7 @@ def random_trace(
     style: rope.Style | None = "half",
     rotary_dim: int | None = None,
     spread: float = 2.0,
+    name: str = "random",
     **spec: object,
 ) -> MemoryTrace:
     """Random keys with outlier channels and drifting queries, their exact column sums and normalizers in float64."""
@@ -49,7 +50,7 @@ def random_trace(
         kind = {"rope": "r0", "rope_style": style, "rotary_dim": rotary_dim} if style else {}
         one = AttentionSpec(layer=layer, scaling=spread / head_dim**0.5, **kind, **spec)
         parts.append(_random_layer(one, shape, generator))
-    return MemoryTrace(shape, tuple(parts))
+    return MemoryTrace(shape, tuple(parts), name)
 
 
 def _random_layer(spec: AttentionSpec, shape: TraceShape, generator: torch.Generator) -> LayerTrace:

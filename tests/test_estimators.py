@@ -1,0 +1,153 @@
+"""Importance estimators: each against its equation, parameters by name, and one from another package."""
+
+from dataclasses import dataclass, replace
+from importlib.metadata import EntryPoint
+
+import pytest
+import torch
+from random_traces import random_trace
+
+from qevict_diag import policies as table
+from qevict_diag.blocks import GridKey, LayerBlock, stream
+from qevict_diag.budget import Budget
+from qevict_diag.errors import InputError
+from qevict_diag.estimators import (
+    ESTIMATORS,
+    CumulativeAttention,
+    DecayedAttention,
+    Estimator,
+    KeyNorm,
+    ObservationWindow,
+    Persistence,
+    RandomRanking,
+    ValueWeighted,
+)
+from qevict_diag.plan import Settings, make_plan
+from qevict_diag.policies import estimator, policy
+from qevict_diag.replay import initial_state, interval, prompt_view, replay, routed
+from qevict_diag.seen import Seen
+
+TRACE = random_trace(4, layers=1, prefill=40, decode=16)
+SETTINGS = Settings(budget=Budget("1/2", sinks=2, recent=6), dtype=torch.float64)
+
+
+def scene(window=4):
+    """The prompt as a policy sees it, and its first interval with everything still accessible."""
+    plan = make_plan(policy("R2", window=window), TRACE.shape, SETTINGS)
+    block = LayerBlock((TRACE.layer(0),), torch.device("cpu"), torch.float64)
+    masses = next(stream(block, [GridKey(window)], {window: plan.grid}, 16))
+    return plan, prompt_view(plan, block), interval(plan, initial_state(plan, block), masses, 0)
+
+
+def attention_by_window(plan, queries):
+    rows = TRACE.layer(0).attention(queries).double()
+    return plan.grid.by_window(rows)  # [head, query, window]
+
+
+def test_cumulative_is_the_prompt_and_then_every_query():
+    plan, prompt, seen = scene()
+    state = CumulativeAttention().update(CumulativeAttention().init(prompt), seen)
+    expected = prompt.mass[0, 0] + attention_by_window(plan, slice(0, 4)).sum((0, 1))
+    torch.testing.assert_close(CumulativeAttention().score(state)[0, 0], expected, rtol=1e-5, atol=1e-6)
+
+
+def test_decayed_halves_after_its_half_life():
+    plan, prompt, seen = scene()
+    one = DecayedAttention(half_life=4.0)
+    rows = attention_by_window(plan, slice(0, 4)).sum(0)
+    expected = prompt.mass[0, 0] / 2 + sum(rows[t] * 2 ** (-(3 - t) / 4) for t in range(4))
+    torch.testing.assert_close(one.score(one.update(one.init(prompt), seen))[0, 0], expected, rtol=1e-5, atol=1e-6)
+
+
+def test_observation_window_is_the_last_queries_alone():
+    plan, prompt, seen = scene()
+    one = ObservationWindow(queries=4, kernel=1)
+    expected = attention_by_window(plan, slice(0, 4)).sum((0, 1))
+    torch.testing.assert_close(one.score(one.update(one.init(prompt), seen))[0, 0], expected, rtol=1e-5, atol=1e-6)
+
+
+def test_observation_window_pools_tokens_dividing_edges_by_the_kernel():
+    _, prompt, _ = scene(window=1)
+    plain, pooled = ObservationWindow(kernel=1), ObservationWindow(kernel=3)
+    scores = plain.score(plain.init(prompt))[0, 0]
+    smooth = pooled.score(pooled.init(prompt))[0, 0]
+    assert float(smooth[0]) == pytest.approx(float(scores[:2].sum() / 3))
+    assert float(smooth[5]) == pytest.approx(float(scores[4:7].sum() / 3))
+
+
+def test_persistence_counts_rows_below_the_uniform_share():
+    plan, prompt, seen = scene()
+    one = Persistence(history=4)
+    rows = attention_by_window(plan, slice(0, 4))
+    positions = torch.arange(40, 44)
+    ends = 2 + 4 * torch.arange(1, plan.grid.count + 1)
+    low = (rows < 4 / (positions + 1)[:, None]) & (ends <= positions[:, None] + 1)
+    score = one.score(one.update(one.init(prompt), seen))[0, 0]
+    assert score.tolist() == (-low.sum((0, 1)).double()).tolist()
+
+
+def test_norms_are_means_over_the_window_and_the_heads_of_the_unit():
+    plan, prompt, seen = scene()
+    layer = TRACE.layer(0)
+    norm = {
+        name: plan.grid.by_window(getattr(layer, name).double().norm(dim=-1)).mean(0) / 4 for name in ("key", "value")
+    }
+    torch.testing.assert_close(KeyNorm().score(KeyNorm().init(prompt))[0, 0], -norm["key"])
+    state = ValueWeighted().update(ValueWeighted().init(prompt), seen)
+    total = prompt.mass[0, 0] + attention_by_window(plan, slice(0, 4)).sum((0, 1))
+    torch.testing.assert_close(ValueWeighted().score(state)[0, 0], total * norm["value"], rtol=1e-5, atol=1e-6)
+
+
+def test_random_draws_depend_on_seed_and_layer_alone():
+    _, prompt, _ = scene()
+    three = replace(prompt, layers=(3,))
+    draw = RandomRanking(seed=1).init(three)
+    assert torch.equal(draw, RandomRanking(seed=1).init(three))
+    assert not torch.equal(draw, RandomRanking(seed=2).init(three))
+    assert not torch.equal(draw, RandomRanking(seed=1).init(prompt))
+
+
+def test_a_value_sets_the_first_parameter():
+    assert estimator("random:7") == RandomRanking(seed=7)
+    assert estimator("decayed:32") == DecayedAttention(half_life=32.0)
+    assert policy("R3[observation:16]").estimator == ObservationWindow(queries=16)
+
+
+@pytest.mark.parametrize("name", ["R9", "R3[", "R3[none]", "R3[random:x]", "R3[key_norm:1]", ""])
+def test_unknown_policies_and_estimators_are_refused(name):
+    with pytest.raises(InputError):
+        policy(name)
+
+
+@dataclass(frozen=True)
+class NewestFirst(Estimator):
+    """Keep the newest windows: a third party's estimator in ten lines."""
+
+    def init(self, prompt):
+        return torch.arange(prompt.grid.count, dtype=torch.float64).expand(prompt.mass.shape)
+
+    def update(self, state, seen: Seen):
+        return state
+
+    def score(self, state):
+        return state
+
+
+def test_an_estimator_from_another_package_is_found_by_its_entry_point(monkeypatch):
+    point = EntryPoint("newest", f"{__name__}:NewestFirst", table.ENTRY_POINTS)
+    monkeypatch.setattr(table, "entry_points", lambda group: [point] if group == table.ENTRY_POINTS else [])
+    run = replay(TRACE, [policy("R2[newest]", window=4)], SETTINGS)[0]
+    kept = run.retained[0, 0, -1].nonzero().flatten().tolist()
+    historical = run.grid.historical(run.grid.events - 1)
+    assert kept == list(range(historical - run.capacity.full, historical))
+    assert set(ESTIMATORS) < set(table.estimators())
+
+
+def test_reading_local_exit_forgets_what_a_newcomer_collected():
+    chosen = replace(SETTINGS, readings=SETTINGS.readings.with_(newcomer_history="local_exit"))
+    plan = make_plan(policy("R2", window=4), TRACE.shape, chosen)
+    block = LayerBlock((TRACE.layer(0),), torch.device("cpu"), torch.float64)
+    state = routed(plan, initial_state(plan, block), 0, None)
+    after = routed(plan, state, 1, None)
+    new = slice(plan.grid.historical(0), plan.grid.historical(1))
+    assert torch.equal(after.offset[..., new], state.importance[..., new])
