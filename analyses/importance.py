@@ -4,14 +4,14 @@ Table 17b; paper, Appendix J names the alternatives and gives no numbers that su
 default, cumulative attention) and ``R3[estimator]``.
 """
 
-from collections.abc import Iterable
-
 import polars as pl
 
 from qevict_diag.analyses.cells import Grid, How, cells, estimates, grid, pooled_ratios, rows_of
 from qevict_diag.statistics import interval_of
 
 DEFAULT = "cumulative"
+ESTIMATORS = ("decayed", "persistence", "observation", "key_norm", "value_weighted", "random", "oracle")
+POLICIES = ("R3", *(f"R3[{name}]" for name in ESTIMATORS))
 SHOWN: tuple[tuple[str, str, How], ...] = (
     ("fmm", "fmm", "mean"),
     ("churn", "churn", "mean"),
@@ -23,11 +23,6 @@ SHOWN: tuple[tuple[str, str, How], ...] = (
 def estimator_of(policy: str) -> str:
     """Name of the estimator in ``R3[name]``; the default's for plain ``R3``."""
     return policy.partition("[")[2].rstrip("]") or DEFAULT
-
-
-def ranked(estimators: Iterable[str]) -> tuple[str, ...]:
-    """Name the policies of R3 under each estimator but the default."""
-    return tuple(f"R3[{name}]" for name in estimators if name != DEFAULT)
 
 
 def compare(frame: pl.DataFrame, min_inactive: int = 3, over: Grid | None = None) -> pl.DataFrame:

@@ -17,7 +17,6 @@ from qevict_diag import atomic, statistics
 from qevict_diag.analyses import claims, importance, promotion
 from qevict_diag.articles import Source, built_in, slug
 from qevict_diag.errors import InputError
-from qevict_diag.estimators import ESTIMATORS
 from qevict_diag.figures import figure1, page, tables
 from qevict_diag.figures.claims_table import checks_table, claims_table
 from qevict_diag.figures.style import FORMATS as PICTURES
@@ -49,7 +48,7 @@ class Setting:
         return sum(len(policies) for policies, _ in self.measured)
 
 
-RANKED = importance.ranked(ESTIMATORS)
+RANKED = importance.POLICIES[1:]  # R3 itself is among the conditions
 DIAGNOSTIC = Setting(512, 256, ((figure1.POLICIES, ("all",)), (RANKED, tables.TABLES["17b"].metrics)))
 PROMOTION = Setting(256, 1024, (((promotion.WITHOUT, promotion.WITH), tables.TABLES["18"].metrics),))
 
