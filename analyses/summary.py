@@ -22,8 +22,8 @@ def summarize(frame: pl.DataFrame, min_inactive: int = 3) -> pl.DataFrame:
     """Estimate and 95% interval of every metric, policy, group and lag in a `measurements` frame.
 
     Means over events, heads, layers and traces, or ratios of sums where counts are pooled (column ``how``); Global LIR
-    is shown for ``min_inactive`` alone. One article gives no interval. Rows of Future Missed Mass also have the regret to
-    the optimum and the share of the gap to it that the policy closes, where random arm and optimum were measured.
+    is shown for ``min_inactive`` alone. One article gives no interval. Rows of Future Missed Mass also have the regret
+    to the optimum and the share of the gap that the policy closes, where random arm and optimum were measured.
     """
     shown = frame.filter(
         pl.col("metric").is_in(list(HOW)), (pl.col("metric") != "lir") | (pl.col("lag") == min_inactive)
