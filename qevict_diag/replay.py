@@ -14,15 +14,16 @@ from torch import Tensor
 
 from qevict_diag.blocks import LayerBlock, QueryBlock, block_queries, stream
 from qevict_diag.budget import Capacity
-from qevict_diag.errors import InputError
-from qevict_diag.estimators import Foresight, State
+from qevict_diag.estimators import State
+from qevict_diag.foresight import Foresight
 from qevict_diag.layer_trace import Recorded
-from qevict_diag.metrics.fmm import band, events_seeing, in_horizon
-from qevict_diag.observe import LAYER_AXIS, Observations, Observer, Save, attended, concatenate
+from qevict_diag.loading import layer_blocks
+from qevict_diag.observe import LAYER_AXIS, Observations, Observer, Save, concatenate
 from qevict_diag.plan import Plan, Settings, make_plan
 from qevict_diag.policies import Policy
-from qevict_diag.seen import Future, Prompt, Seen
+from qevict_diag.seen import Seen
 from qevict_diag.tiers import Assignment, Tier, route
+from qevict_diag.views import future_view, interval_view, prompt_view
 from qevict_diag.windows import Grid
 
 
@@ -143,7 +144,7 @@ class Run:
             scores = None if self.scores is None else self.scores[:, :, event]
             self.state = routed(self.plan, self.state, event, scores)
             self.assignments.append(self.state.assignment)
-            self.state = updated(self.plan, self.state, interval(self.plan, self.state, masses, event))
+            self.state = updated(self.plan, self.state, interval_view(self.plan, self.state.assignment, masses, event))
         self.observer.add(masses, self._stacked("tier"), self._stacked("ledger"))
 
     def finish(self) -> Replay:
@@ -188,119 +189,12 @@ def updated(plan: Plan, state: CacheState, seen: Seen) -> CacheState:
     return replace(state, importance=estimator.update(state.importance, fed))
 
 
-def interval(plan: Plan, state: CacheState, masses: QueryBlock, event: int) -> Seen:
-    """The Ω queries after an event, as the policy's cache sees them."""
-    grid, start = plan.grid, masses.queries.start
-    stop = min((event + 1) * grid.window, masses.queries.stop)
-    queries = slice(event * grid.window - start, stop - start)
-    quantized = masses.quantized.get(plan.key)
-    return Seen(
-        grid=grid,
-        positions=torch.arange(grid.length_at(event), grid.prefill + stop, device=masses.sinks.device),
-        full=plan.per_unit(masses.full[grid.window][:, :, queries]),
-        quantized=None if quantized is None else plan.per_unit(quantized[:, :, queries]),
-        always=plan.per_unit((masses.sinks + masses.sink_share)[:, :, queries]),
-        accessible=state.assignment.accessible,
-        ledger=state.assignment.ledger,
-        restricted=plan.settings.readings.policy_score == "restricted",
-    )
-
-
-def prompt_view(plan: Plan, block: LayerBlock) -> Prompt:
-    """The prefill as a policy's estimator sees it."""
-    grid = plan.grid
-
-    def to_windows(per_position: Tensor) -> Tensor:
-        missing = grid.length - per_position.shape[-1]
-        return grid.by_window(torch.nn.functional.pad(per_position, (0, missing)))
-
-    def rows() -> tuple[Tensor, Tensor]:
-        attention = block.stack([trace.prompt_attention() for trace in block.traces])
-        positions = torch.tensor(block.traces[0].prompt_query_positions, device=block.device)
-        return plan.per_unit(to_windows(attention)), positions
-
-    def mean_norm(name: str) -> Tensor:
-        norms = to_windows(block.norm(name)) / grid.window
-        heads = norms.repeat_interleave(block.heads // norms.shape[1], dim=1)
-        return plan.per_unit(heads).mean(2)
-
-    return Prompt(
-        grid=grid,
-        layers=block.layers,
-        mass=plan.per_unit(to_windows(block.prompt_mass)).sum(2),
-        rows=rows,
-        key_norm=lambda: mean_norm("key"),
-        value_norm=lambda: mean_norm("value"),
-    )
-
-
 def foreseen(plan: Plan, block: LayerBlock) -> Tensor | None:
     """Scores of a clairvoyant policy, [layer, unit, event, window]; None for a causal one."""
     estimator = plan.policy.estimator
     if not isinstance(estimator, Foresight):
         return None
-    keep = plan.capacity.full + plan.capacity.quantized
-    return estimator.scores(
-        Future(plan.grid, horizon_gain(plan, block), keep, plan.grid.eligible(plan.settings.horizon))
-    )
-
-
-def horizon_gain(plan: Plan, block: LayerBlock) -> Tensor:
-    """m_r(w) of every event, [layer, unit, event, window] float64: see `qevict_diag.seen.Future`.
-
-    Two passes over the stream: FMM's denominators first, then the masses divided by them.
-    """
-    grid = plan.grid
-    shape = (len(block.layers), block.heads, grid.events)
-    total = torch.zeros(shape, dtype=torch.float64, device=block.device)
-    for masses, events, within in horizons(plan, block):
-        total[..., events.start : events.stop] += in_horizon(attended(plan, masses, events), within)
-    weight = torch.where(total > 0, 1 / total, 0) / (block.heads // plan.units)
-    gain = torch.zeros(shape[0], plan.units, grid.events, grid.count, dtype=torch.float64, device=block.device)
-    for masses, events, within in horizons(plan, block):
-        share = plan.per_unit(weight[:, :, None, events.start : events.stop] * within).flatten(2, 3)
-        mass = plan.per_unit(masses.full[grid.window]).flatten(2, 3).double()
-        gain[:, :, events.start : events.stop] += share.transpose(-1, -2) @ mass
-    return gain
-
-
-def horizons(plan: Plan, block: LayerBlock) -> Iterator[tuple[QueryBlock, range, Tensor]]:
-    """Stream the FullKV masses with the events whose horizons each block of queries belongs to, and the band mask."""
-    grid, horizon = plan.grid, plan.settings.horizon
-    for masses in stream(block, [], {grid.window: grid}, block_queries([grid.window], block.decode)):
-        events = events_seeing(masses.queries, grid.window, horizon)
-        yield masses, events, band(masses.queries, events, grid.window, horizon, block.device)
-
-
-def layer_blocks(
-    trace: Recorded, plans: Sequence[Plan], settings: Settings, layers: Iterable[int] | None = None
-) -> Iterator[LayerBlock]:
-    """Load the layers in blocks whose attention masses stay below ``settings.block_bytes``."""
-    chosen = tuple(trace.layers if layers is None else layers)
-    device = working_device(settings.device)
-    size = layers_per_block(trace, plans, settings)
-    for start in range(0, len(chosen), size):
-        traces = tuple(trace.layer(layer) for layer in chosen[start : start + size])
-        yield LayerBlock(traces, device, settings.dtype)
-
-
-def layers_per_block(trace: Recorded, plans: Sequence[Plan], settings: Settings) -> int:
-    """How many layers fit into a block: the attention of its queries and the keys, for each kind of keys."""
-    shape = trace.shape
-    queries = block_queries([plan.grid.window for plan in plans], shape.decode)
-    kinds = 1 + len({plan.key for plan in plans})
-    per_layer = kinds * shape.length * (2 * shape.heads * queries + shape.kv_heads * shape.head_dim)
-    return max(1, settings.block_bytes // (per_layer * torch.finfo(settings.dtype).bits // 8))
-
-
-def working_device(name: str) -> torch.device:
-    """The torch device called ``name``; InputError when this machine does not have it."""
-    try:
-        device = torch.device(name)
-        torch.empty(0, device=device)
-    except (RuntimeError, AssertionError) as error:
-        raise InputError(f"device {name!r}: not available here; use cpu, or cuda where torch sees a GPU") from error
-    return device
+    return estimator.scores(future_view(plan, block))
 
 
 def join(parts: list[Replay]) -> Replay:

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from qevict_diag.budget import Capacity
-from qevict_diag.estimators import Foresight
+from qevict_diag.foresight import Foresight
 from qevict_diag.policies import Policy
 
 

@@ -24,8 +24,9 @@ from qevict_diag.estimators import (
 )
 from qevict_diag.plan import Settings, make_plan
 from qevict_diag.policies import estimator, policy
-from qevict_diag.replay import initial_state, interval, prompt_view, replay, routed
+from qevict_diag.replay import initial_state, replay, routed
 from qevict_diag.seen import Seen
+from qevict_diag.views import interval_view, prompt_view
 
 TRACE = random_trace(4, layers=1, prefill=40, decode=16)
 SETTINGS = Settings(budget=Budget("1/2", sinks=2, recent=6), dtype=torch.float64)
@@ -36,7 +37,7 @@ def scene(window=4):
     plan = make_plan(policy("R2", window=window), TRACE.shape, SETTINGS)
     block = LayerBlock((TRACE.layer(0),), torch.device("cpu"), torch.float64)
     masses = next(stream(block, [GridKey(window)], {window: plan.grid}, 16))
-    return plan, prompt_view(plan, block), interval(plan, initial_state(plan, block), masses, 0)
+    return plan, prompt_view(plan, block), interval_view(plan, initial_state(plan, block).assignment, masses, 0)
 
 
 def attention_by_window(plan, queries):

@@ -14,7 +14,8 @@ from random_traces import random_trace
 
 from qevict_diag.budget import Budget
 from qevict_diag.errors import BudgetError
-from qevict_diag.measure import INACTIVE, LAGS, measure_replay
+from qevict_diag.measure import measure_replay
+from qevict_diag.metric_rows import INACTIVE, LAGS
 from qevict_diag.metrics import METRICS
 from qevict_diag.plan import Settings
 from qevict_diag.policies import policy
