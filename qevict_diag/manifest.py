@@ -5,11 +5,11 @@ import json
 import math
 import re
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, fields
 from typing import Any
 
 from qevict_diag.errors import TraceError
-from qevict_diag.layer_trace import AttentionSpec
+from qevict_diag.layer_trace import AttentionSpec, TraceShape
 from qevict_diag.rope import STYLES
 from qevict_diag.tensor_file import FileEntry
 
@@ -17,25 +17,6 @@ FORMAT, VERSION = "qevict-trace", 1
 FILE_NAME = re.compile(r"tokens\.safetensors|rope\.safetensors|layer_\d{3,4}\.safetensors")
 MAX_COUNT = 1 << 31
 _ROPE_NAME = re.compile(r"[A-Za-z0-9_]{1,64}")
-
-
-@dataclass(frozen=True)
-class TraceShape:
-    """Axis lengths: layers of the model, heads, KV heads, widths, prompt length P, decode queries G, vocabulary."""
-
-    layers: int
-    heads: int
-    kv_heads: int
-    head_dim: int
-    value_dim: int
-    prefill: int
-    decode: int
-    vocab: int
-
-    @property
-    def length(self) -> int:
-        """T = P + G."""
-        return self.prefill + self.decode
 
 
 def checksum(manifest: Mapping[str, Any]) -> str:

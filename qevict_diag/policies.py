@@ -71,11 +71,12 @@ def estimator(name: str) -> Ranking:
     parameters = fields(known[kind])  # type: ignore[arg-type]
     if not parameters:
         raise InputError(f"estimator {name!r}: {kind} has no parameter; write {kind}")
-    first = parameters[0]
+    first = parameters[0].name
+    number = type(getattr(known[kind](), first))
     try:
-        return known[kind](**{first.name: type(first.default)(value)})
+        return known[kind](**{first: number(value)})
     except ValueError:
-        raise InputError(f"estimator {name!r}: {first.name} must be a {type(first.default).__name__}") from None
+        raise InputError(f"estimator {name!r}: {first} must be a {number.__name__}") from None
 
 
 def estimators() -> dict[str, type[Estimator] | type[Foresight]]:

@@ -39,12 +39,8 @@ class Codes:
 
     def append(self, more: "Codes") -> "Codes":
         """These windows followed by ``more``, along the first axis."""
-        tensors = (torch.cat(pair) for pair in zip(self._tensors, more._tensors, strict=True))
-        return Codes(*tensors, self.bits, self.tail)
-
-    @property
-    def _tensors(self) -> tuple[Tensor, Tensor, Tensor]:
-        return self.packed, self.scale, self.zero
+        packed, scale, zero = (torch.cat((getattr(self, x), getattr(more, x))) for x in ("packed", "scale", "zero"))
+        return Codes(packed, scale, zero, self.bits, self.tail)
 
 
 def quantize(x: Tensor, axis: int, bits: int) -> Codes:

@@ -81,7 +81,7 @@ class CacheState:
     """A policy's cache between two events."""
 
     assignment: Assignment
-    importance: State  # the estimator's own
+    importance: State  # the ranking's own
     offset: Tensor | None  # [layer, unit, window] scores not counted (reading K: local_exit)
 
 
@@ -131,44 +131,49 @@ class Run:
     """One policy passing along the stream: the cache state, and what has been decided and observed so far."""
 
     def __init__(self, plan: Plan, block: LayerBlock, save: Save) -> None:
-        self.plan, self.layers, self.device = plan, block.layers, block.device
-        self.scores = foreseen(plan, block)
+        self.plan, self.layers = plan, block.layers
         self.state = initial_state(plan, block)
         self.observer = Observer(plan, save, block.prompt_mass)
-        self.assignments: list[Assignment] = []
+        shape = (len(block.layers), plan.units, plan.grid.events, plan.grid.count)
+        self.tier = torch.zeros(shape, dtype=torch.uint8, device=block.device)
+        self.ledger = torch.zeros(shape, dtype=torch.bool, device=block.device)
 
     def advance(self, masses: QueryBlock) -> None:
         """Route every event of this block of queries, see its queries through the cache, observe."""
         window = self.plan.grid.window
-        for event in range(masses.queries.start // window, -(-masses.queries.stop // window)):
-            scores = None if self.scores is None else self.scores[:, :, event]
-            self.state = routed(self.plan, self.state, event, scores)
-            self.assignments.append(self.state.assignment)
-            self.state = updated(self.plan, self.state, interval_view(self.plan, self.state.assignment, masses, event))
-        self.observer.add(masses, self._stacked("tier"), self._stacked("ledger"))
+        stop = -(-masses.queries.stop // window)
+        for event in range(masses.queries.start // window, stop):
+            self.state = routed(self.plan, self.state, event)
+            assignment = self.state.assignment
+            self.tier[:, :, event], self.ledger[:, :, event] = assignment.tier, assignment.ledger
+            self.state = updated(self.plan, self.state, interval_view(self.plan, assignment, masses, event))
+        self.observer.add(masses, self.tier[:, :, :stop], self.ledger[:, :, :stop])
 
     def finish(self) -> Replay:
         """The frozen record of the run."""
-        return Replay(self.plan, self.layers, self._stacked("tier"), self.observer.finish())
-
-    def _stacked(self, name: str) -> Tensor:
-        return torch.stack([getattr(assignment, name) for assignment in self.assignments], dim=2)
+        return Replay(self.plan, self.layers, self.tier, self.observer.finish())
 
 
 def initial_state(plan: Plan, block: LayerBlock) -> CacheState:
-    """The cache right after the prefill, before event 0."""
+    """The cache right after the prefill, before event 0; an oracle's scores of all events are its state."""
     shape = (len(block.layers), plan.units, plan.grid.count)
-    estimator = plan.policy.estimator
-    importance = None if isinstance(estimator, Foresight) else estimator.init(prompt_view(plan, block))
+    ranking = plan.policy.estimator
+    foreseen = isinstance(ranking, Foresight)
+    importance = ranking.scores(future_view(plan, block)) if foreseen else ranking.init(prompt_view(plan, block))
     counted_late = plan.settings.readings.newcomer_history == "local_exit"
     offset = torch.zeros(shape, dtype=torch.float64, device=block.device) if counted_late else None
     return CacheState(Assignment.initial(shape, block.device), importance, offset)
 
 
-def routed(plan: Plan, state: CacheState, event: int, scores: Tensor | None) -> CacheState:
-    """The cache after routing event ``event``; ``scores`` replace the estimator's when they were foreseen."""
-    score = plan.policy.estimator.score(state.importance) if scores is None else scores
-    offset = state.offset
+def scores(plan: Plan, state: CacheState, event: int) -> Tensor:
+    """What the policy ranks by at an event, [layer, unit, window]."""
+    ranking = plan.policy.estimator
+    return state.importance[:, :, event] if isinstance(ranking, Foresight) else ranking.score(state.importance)
+
+
+def routed(plan: Plan, state: CacheState, event: int) -> CacheState:
+    """The cache after routing event ``event``."""
+    score, offset = scores(plan, state, event), state.offset
     if offset is not None:
         if event > 0:
             new = slice(plan.grid.historical(event - 1), plan.grid.historical(event))
@@ -187,14 +192,6 @@ def updated(plan: Plan, state: CacheState, seen: Seen) -> CacheState:
         return state
     fed = seen.last() if plan.settings.readings.score_queries == "event" else seen
     return replace(state, importance=estimator.update(state.importance, fed))
-
-
-def foreseen(plan: Plan, block: LayerBlock) -> Tensor | None:
-    """Scores of a clairvoyant policy, [layer, unit, event, window]; None for a causal one."""
-    estimator = plan.policy.estimator
-    if not isinstance(estimator, Foresight):
-        return None
-    return estimator.scores(future_view(plan, block))
 
 
 def join(parts: list[Replay]) -> Replay:

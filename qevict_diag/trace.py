@@ -18,8 +18,8 @@ import torch
 from torch import Tensor
 
 from qevict_diag.errors import TraceError
-from qevict_diag.layer_trace import AttentionSpec, LayerTrace
-from qevict_diag.manifest import FORMAT, VERSION, Reader, TraceShape, checksum
+from qevict_diag.layer_trace import AttentionSpec, LayerTrace, TraceShape
+from qevict_diag.manifest import FORMAT, VERSION, Reader, checksum
 from qevict_diag.tensor_file import FileEntry, TensorFile, open_beneath, parse_json
 
 MANIFEST = "manifest.json"
