@@ -158,8 +158,10 @@ def initial_state(plan: Plan, block: LayerBlock) -> CacheState:
     """The cache right after the prefill, before event 0; an oracle's scores of all events are its state."""
     shape = (len(block.layers), plan.units, plan.grid.count)
     ranking = plan.policy.estimator
-    foreseen = isinstance(ranking, Foresight)
-    importance = ranking.scores(future_view(plan, block)) if foreseen else ranking.init(prompt_view(plan, block))
+    if isinstance(ranking, Foresight):
+        importance = ranking.scores(future_view(plan, block))
+    else:
+        importance = ranking.init(prompt_view(plan, block))
     counted_late = plan.settings.readings.newcomer_history == "local_exit"
     offset = torch.zeros(shape, dtype=torch.float64, device=block.device) if counted_late else None
     return CacheState(Assignment.initial(shape, block.device), importance, offset)
