@@ -1,18 +1,29 @@
 """`qevict-diag record`: record traces of texts."""
 
+import json
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+
+if TYPE_CHECKING:
+    from qevict_diag.articles import Source
+    from qevict_diag.record import Plan
 
 
 def record(
     out: Annotated[Path, typer.Option(help="Folder that gets one trace folder per text.")],
     model: Annotated[str, typer.Option(help="Alias, local folder, .gguf file or hub id.")] = "smollm2-135m",
     text: Annotated[
-        list[Path] | None, typer.Option(help="UTF-8 text file; may be repeated. Default: the built-in articles.")
+        list[Path] | None,
+        typer.Option(
+            help="UTF-8 text, Markdown, folder, JSON lines, or - for stdin; repeatable. Default: the built-in articles."
+        ),
     ] = None,
     tokens: Annotated[list[Path] | None, typer.Option(help="JSON list of token ids; may be repeated.")] = None,
+    field: Annotated[str, typer.Option(help="Field of the JSON lines that holds the text.")] = "text",
+    chat: Annotated[bool, typer.Option("--chat", help="Wrap each text in the model's chat template.")] = False,
+    shard: Annotated[str | None, typer.Option(help="Record part i of n of the texts, like 2/8.")] = None,
     prefill: Annotated[int, typer.Option(help="Prompt length P in tokens.")] = 512,
     decode: Annotated[int, typer.Option(help="Number of decode queries G.")] = 256,
     continuation: Annotated[
@@ -25,26 +36,38 @@ def record(
     ] = False,
     dtype: Annotated[str | None, typer.Option(help="Store queries, keys, values as fp16 or bf16.")] = None,
     prompt_queries: Annotated[str, typer.Option(help="How many of the last prompt queries to store, or all.")] = "64",
+    batch: Annotated[int, typer.Option(help="How many texts are decoded together.")] = 8,
+    chunk: Annotated[int | None, typer.Option(help="Prompt tokens per forward pass. Default: all.")] = None,
+    block: Annotated[int, typer.Option(help="MiB that the column sums may take at a time.")] = 32,
+    redact_text: Annotated[
+        bool, typer.Option("--redact-text", help="Keep token ids and text out of the trace.")
+    ] = False,
     device: Annotated[str, typer.Option(help="cpu, cuda, cuda:1, ...")] = "cpu",
     backend: Annotated[
-        str | None, typer.Option(help="Attention implementation: sdpa, flash_attention_2, ... Default: the model's.")
+        str | None, typer.Option(help="Attention implementation: sdpa, eager, flash_attention_2.")
     ] = None,
     load_dtype: Annotated[
         str | None, typer.Option(help="Run the model in fp32, fp16 or bf16. Default: its own.")
     ] = None,
     accept_terms: Annotated[
-        bool, typer.Option("--accept-terms", help="Accept the conditions of use of a built-in model.")
+        bool, typer.Option("--accept-terms", help="Accept a built-in model's conditions of use.")
     ] = False,
+    resume: Annotated[bool, typer.Option("--resume", help="Keep traces that are there and record the rest.")] = False,
+    plan: Annotated[bool, typer.Option("--plan", help="Say what it will cost and stop.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
     quiet: Annotated[bool, typer.Option("--quiet", help="No progress bar.")] = False,
 ) -> None:
     """Record one uncompressed run of a model per text: what every KV-cache policy is later compared with."""
-    from qevict_diag.articles import built_in, read_text, read_tokens
     from qevict_diag.cli.progress import progress_bar
+    from qevict_diag.inputs import chat as chat_messages
+    from qevict_diag.inputs import shard as part_of
     from qevict_diag.models import load, torch_dtype
     from qevict_diag.record import RecordOptions, parse_layers
+    from qevict_diag.record import plan as plan_recording
     from qevict_diag.record import record as record_traces
 
-    sources = [read_text(path) for path in text or []] + [read_tokens(path) for path in tokens or []]
+    sources = _sources(text or [], tokens or [], field)
+    sources = sources if shard is None else part_of(sources, shard)
     options = RecordOptions(
         prefill=prefill,
         decode=decode,
@@ -53,23 +76,39 @@ def record(
         layers=None if layers is None else parse_layers(layers),
         store_attention=store_attention,
         dtype=None if dtype is None else str(torch_dtype(dtype)).removeprefix("torch."),
-        prompt_queries=parse_count(prompt_queries),
+        prompt_queries=_count(prompt_queries),
+        batch=batch,
+        chunk=chunk,
+        block_bytes=block << 20,
+        redact_text=redact_text,
     )
     loaded = load(model, dtype=load_dtype, device=device, backend=backend, accept_terms=_terms(accept_terms))
+    sources = chat_messages(sources, loaded.tokenizer) if chat else sources
+    if plan:
+        _print_plan(plan_recording(loaded.model, options, len(sources), out), as_json)
+        return
     with progress_bar("recording", quiet) as progress:
         paths = record_traces(
             loaded.model,
             loaded.tokenizer,
-            sources or built_in(),
+            sources,
             options,
             out=out,
             identity=loaded.identity,
             progress=progress,
+            resume=resume,
         )
-    _report(paths)
+    _report(paths, as_json)
 
 
-def parse_count(text: str) -> int:
+def _sources(texts: list[Path], tokens: list[Path], field: str) -> "list[Source]":
+    from qevict_diag.articles import built_in, read_tokens
+    from qevict_diag.inputs import read_inputs
+
+    return [*read_inputs(texts, field), *map(read_tokens, tokens)] or list(built_in())
+
+
+def _count(text: str) -> int:
     """A number of prompt queries; -1 for ``all``."""
     from qevict_diag.errors import InputError
 
@@ -88,12 +127,38 @@ def _terms(accepted: bool):
     return show
 
 
-def _report(paths: list[Path]) -> None:
+def _print_plan(plan: "Plan", as_json: bool) -> None:
+    facts = plan.to_json()
+    if as_json:
+        typer.echo(json.dumps(facts, indent=1))
+        return
+    for name in ("queries", "keys", "values", "prompt_queries", "sums", "attention"):
+        typer.echo(f"{name.replace('_', ' '):16} {facts[f'bytes_{name}'] / 1e6:12.2f} MB per trace")
+    typer.echo(
+        f"{'all traces':16} {plan.bytes_total / 1e6:12.2f} MB for {plan.traces}, {plan.bytes_free / 1e9:.1f} GB free"
+    )
+    typer.echo(f"{'extra work':16} {plan.extra_flops / 1e9:12.2f} GFLOP for the column sums")
+    typer.echo(f"{'time, roughly':16} {plan.seconds:12.0f} s without them")
+
+
+def _report(paths: list[Path], as_json: bool) -> None:
     from qevict_diag.trace import Trace
 
-    for path in paths:
-        trace = Trace.open(path)
-        share = trace.entry("source").get("distinct_4grams")
-        size = sum(entry.bytes for entry in trace.files.values())
+    rows = [_row(Trace.open(path)) for path in paths]
+    if as_json:
+        typer.echo(json.dumps(rows, indent=1))
+        return
+    for row in rows:
+        share = row["distinct_4grams"]
         loop = "" if share is None else f", {share:.0%} of the continuation's 4-grams distinct"
-        typer.echo(f"{path}  {trace.shape.prefill}+{trace.shape.decode} tokens, {size / 1e6:.1f} MB{loop}")
+        typer.echo(f"{row['trace']}  {row['prefill']}+{row['decode']} tokens, {row['bytes'] / 1e6:.1f} MB{loop}")
+
+
+def _row(trace: Any) -> dict[str, Any]:
+    return {
+        "trace": str(trace.path),
+        "prefill": trace.shape.prefill,
+        "decode": trace.shape.decode,
+        "bytes": sum(entry.bytes for entry in trace.files.values()),
+        "distinct_4grams": trace.entry("source").get("distinct_4grams"),
+    }

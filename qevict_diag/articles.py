@@ -37,7 +37,7 @@ def built_in() -> tuple[Source, ...]:
 
 def read_text(path: Path) -> Source:
     """A UTF-8 text file; InputError when it is missing, empty or of another encoding."""
-    data = _read(path)
+    data = read_bytes(path)
     try:
         text = data.decode("utf-8-sig")
     except UnicodeDecodeError as error:
@@ -53,7 +53,7 @@ def read_text(path: Path) -> Source:
 def read_tokens(path: Path) -> Source:
     """A JSON list of token ids; InputError when it is anything else."""
     try:
-        ids = json.loads(_read(path))
+        ids = json.loads(read_bytes(path))
     except (ValueError, RecursionError) as error:
         raise InputError(
             f"{path} is not JSON ({str(error)[:80]}); --tokens takes a list of ids like [1, 2, 3]"
@@ -79,7 +79,8 @@ def unique_names(sources: Sequence[Source]) -> list[str]:
     return names
 
 
-def _read(path: Path) -> bytes:
+def read_bytes(path: Path) -> bytes:
+    """The bytes of an input file; InputError when it cannot be read or is larger than any recording needs."""
     try:
         with path.open("rb") as file:
             data = file.read(MAX_INPUT_BYTES + 1)

@@ -17,7 +17,7 @@ from typing import Any, Self
 import torch
 from torch import Tensor
 
-from qevict_diag.errors import TraceError
+from qevict_diag.errors import MetricError, TraceError
 from qevict_diag.layer_trace import AttentionSpec, LayerTrace, TraceShape
 from qevict_diag.manifest import FORMAT, VERSION, Reader, checksum
 from qevict_diag.tensor_file import FileEntry, TensorFile, open_beneath, parse_json
@@ -80,7 +80,9 @@ class Trace:
 
     @cached_property
     def tokens(self) -> Tensor:
-        """Token ids, int64 [T]: the prompt and the tokens that were decoded."""
+        """Token ids, int64 [T]: the prompt and the tokens that were decoded; MetricError when they were redacted."""
+        if self.entry("source").get("redacted") is True:
+            raise MetricError(f"{self.path} was recorded with --redact-text, so its tokens are not there")
         return _of_dtype(self.token_file().read("token_ids"), (torch.int64,), self.path)
 
     def layer(self, number: int) -> LayerTrace:

@@ -3,7 +3,8 @@
 transformers hands each attention module its kernel through `AttentionInterface`; for the life of `intercept` that
 hand-over is wrapped, and calls of this model's modules are shown to an observer after the kernel has run. The
 configured backend, its kernel and its mask stay untouched. Source: transformers `modeling_utils.AttentionInterface`;
-`get_interface` since 5.1, before that `__getitem__` and each modelling module's `eager_attention_forward`.
+`get_interface` since 5.1, before that (and in some models still) `__getitem__` and each modelling module's
+`eager_attention_forward`. A kernel that comes by two of these ways is wrapped once.
 """
 
 import functools
@@ -48,13 +49,12 @@ def intercept(model: Any, observer: Observer) -> Iterator[None]:
     try:
         watch = _Watch(frozenset(map(id, model.modules())), observer)
         with ExitStack() as patches:
-            if hasattr(AttentionInterface, "get_interface"):
-                patches.enter_context(patched(AttentionInterface, "get_interface", watch.hand_over))
-            else:
-                patches.enter_context(patched(AttentionInterface, "__getitem__", watch.hand_over))
-                for namespace in modelling_modules(model):
-                    if hasattr(namespace, "eager_attention_forward"):
-                        patches.enter_context(patched(namespace, "eager_attention_forward", watch.wrap))
+            for name in ("get_interface", "__getitem__"):
+                if hasattr(AttentionInterface, name):
+                    patches.enter_context(patched(AttentionInterface, name, watch.hand_over))
+            for namespace in modelling_modules(model):
+                if hasattr(namespace, "eager_attention_forward"):
+                    patches.enter_context(patched(namespace, "eager_attention_forward", watch.wrap))
             yield
     finally:
         _RUNNING.release()

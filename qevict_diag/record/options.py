@@ -17,7 +17,8 @@ class RecordOptions:
     ``continuation``: greedy (the paper's), sample (softmax at ``temperature``, seeded) or teacher (the text's own next
     tokens). ``layers``: None for all. ``dtype``: store queries, keys and values as float16 or bfloat16 instead of the
     model's own. ``prompt_queries``: how many of the last prompt queries to store, -1 for all. ``chunk``: prompt tokens
-    per forward pass, None for one pass. ``block_bytes``: the largest temporary array of the column sums.
+    per forward pass, None for one pass. ``block_bytes``: what the temporary arrays of the column sums may take.
+    ``redact_text``: keep the token ids and the text's checksum out of the trace.
     """
 
     prefill: int = 512
@@ -32,6 +33,7 @@ class RecordOptions:
     batch: int = 8
     chunk: int | None = None
     block_bytes: int = 32 << 20
+    redact_text: bool = False
 
     def __post_init__(self) -> None:
         if self.continuation not in get_args(Continuation):

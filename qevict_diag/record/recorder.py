@@ -23,6 +23,7 @@ from qevict_diag.record.capture import Capture, CapturedLayer
 from qevict_diag.record.decode import distinct_ngrams, run
 from qevict_diag.record.interface import intercept
 from qevict_diag.record.options import RecordOptions
+from qevict_diag.record.plan import price, refuse_full_disk
 from qevict_diag.record.probe import LayerPlan, probe, quiet_model, vocabulary
 from qevict_diag.record.rotary import watch_rotary
 from qevict_diag.trace import Trace
@@ -75,6 +76,8 @@ def _record_all(
     prompts = [tokenize(tokenizer, source, options, vocabulary(model)) for source, _ in todo]
     plans = probe(model)
     _check_layers(options, plans)
+    out = todo[0][1].parent
+    refuse_full_disk(price(plans, model.dtype, options, len(todo), out), out)
     positions = len(plans) * options.length
     total = positions * math.ceil(len(todo) / options.batch)
     for number, start in enumerate(range(0, len(todo), options.batch)):
@@ -89,7 +92,8 @@ def _is_done(source: Source, target: Path, options: RecordOptions, who: Mapping[
         return False
     trace = Trace.open(target)
     found = trace.entry("source").get("text_sha256"), trace.entry("model"), trace.entry("recorder").get("options")
-    if found != (source.sha256, dict(who), json.loads(json.dumps(asdict(options)))):
+    text = None if options.redact_text else source.sha256
+    if found != (text, dict(who), json.loads(json.dumps(asdict(options)))):
         raise InputError(
             f"{target} was recorded from another text, model or options; choose another --out to keep both"
         )
@@ -167,7 +171,7 @@ class _Batch:
 
     def _publish(self, i: int, tokens: Tensor, capture: Capture) -> Path:
         writer = self._writers[i]
-        writer.write_tokens(tokens.to(torch.int64))
+        writer.write_tokens(torch.zeros_like(tokens) if self.options.redact_text else tokens.to(torch.int64))
         writer.write_rope(capture.tables())
         specs = [replace(plan.spec, pv_residual=capture.residuals[plan.spec.layer]) for plan in self._recorded(capture)]
         manifest = _manifest(self.plans, self.options, self.who, vocabulary(self.model), len(self._model_layers()))
@@ -189,7 +193,8 @@ class _Batch:
         share = distinct_ngrams(tokens[self.options.prefill :].tolist())
         return {
             "name": source.name,
-            "text_sha256": source.sha256,
+            "text_sha256": None if self.options.redact_text else source.sha256,
+            "redacted": self.options.redact_text,
             "continuation": self.options.continuation,
             "seed": self.options.seed,
             "distinct_4grams": None if math.isnan(share) else share,

@@ -1,0 +1,118 @@
+"""What a recording will cost, before anything runs."""
+
+import shutil
+import time
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from qevict_diag.errors import InputError
+from qevict_diag.record.options import RecordOptions
+from qevict_diag.record.probe import LayerPlan, input_device, probe, quiet_model, vocabulary
+
+_OVERHEAD = 1 << 16  # headers and manifest of a trace
+_TIMED_TOKENS = 64
+
+
+@dataclass(frozen=True)
+class Plan:
+    """Bytes and work of a recording of ``traces`` traces; ``extra_flops`` is what recording adds to the plain run."""
+
+    traces: int
+    layers: int
+    bytes_queries: int
+    bytes_keys: int
+    bytes_values: int
+    bytes_prompt_queries: int
+    bytes_sums: int
+    bytes_attention: int
+    bytes_free: int
+    extra_flops: int
+    seconds: float | None = None
+
+    @property
+    def bytes_total(self) -> int:
+        """Bytes of all traces together."""
+        parts = ("queries", "keys", "values", "prompt_queries", "sums", "attention")
+        return self.traces * (_OVERHEAD + sum(getattr(self, f"bytes_{part}") for part in parts))
+
+    def to_json(self) -> dict[str, Any]:
+        """The plan with its total."""
+        return asdict(self) | {"bytes_total": self.bytes_total}
+
+
+def plan(model: Any, options: RecordOptions, traces: int, out: Path, *, timed: bool = True) -> Plan:
+    """The cost of recording ``traces`` prompts with ``options``; ``timed`` runs a few tokens to estimate the time."""
+    model = getattr(model, "_orig_mod", model)
+    seconds = _seconds(model, options, traces) if timed else None
+    return price(probe(model), model.dtype, options, traces, out, seconds)
+
+
+def price(
+    layers: Sequence[LayerPlan],
+    dtype: torch.dtype,
+    options: RecordOptions,
+    traces: int,
+    out: Path,
+    seconds: float | None = None,
+) -> Plan:
+    """`plan` from what the dry run found."""
+    prefill, decode, length = options.prefill, options.decode, options.length
+    wanted = [layer for layer in layers if options.layers is None or layer.spec.layer in options.layers]
+    width = (dtype if options.dtype is None else getattr(torch, options.dtype)).itemsize
+    heads = sum(layer.heads for layer in wanted)
+    query_channels = sum(layer.heads * layer.head_dim for layer in wanted)
+    return Plan(
+        traces=traces,
+        layers=len(wanted),
+        bytes_queries=query_channels * width * decode,
+        bytes_keys=sum(layer.kv_heads * layer.head_dim for layer in wanted) * width * length,
+        bytes_values=sum(layer.kv_heads * layer.value_dim for layer in wanted) * width * length,
+        bytes_prompt_queries=query_channels * width * len(options.prompt_query_positions),
+        bytes_sums=4 * heads * length,
+        bytes_attention=2 * heads * decode * length if options.store_attention else 0,
+        bytes_free=shutil.disk_usage(_existing(out)).free,
+        extra_flops=traces * query_channels * (prefill**2 + 2 * decode * length),
+        seconds=seconds,
+    )
+
+
+def refuse_full_disk(plan: Plan, out: Path) -> None:
+    """InputError when the traces do not fit on the disk."""
+    if plan.bytes_total > plan.bytes_free:
+        raise InputError(
+            f"{plan.traces} traces need {plan.bytes_total / 1e9:.2f} GB, {out} has {plan.bytes_free / 1e9:.2f} GB; "
+            "record fewer layers (--layers) or in half precision (--dtype fp16), or choose another --out"
+        )
+
+
+def _seconds(model: Any, options: RecordOptions, traces: int) -> float:
+    """A rough time: that of a few prompt tokens and of one single token, times how many there are."""
+    tokens = torch.arange(_TIMED_TOKENS, device=input_device(model))[None] % vocabulary(model)
+    with quiet_model(model):
+        _forward_seconds(model, tokens)  # the first pass pays for what comes once
+        chunk, single = _forward_seconds(model, tokens) / _TIMED_TOKENS, _forward_seconds(model, tokens[:, :1])
+    batches = -(-traces // options.batch)
+    prompt = traces * options.prefill * chunk
+    if options.continuation == "teacher":
+        return prompt + traces * options.decode * chunk
+    return prompt + batches * options.decode * max(single, min(traces, options.batch) * chunk)
+
+
+def _forward_seconds(model: Any, tokens: torch.Tensor) -> float:
+    started = time.perf_counter()
+    model(input_ids=tokens, use_cache=False)
+    if tokens.is_cuda:
+        torch.cuda.synchronize()
+    return time.perf_counter() - started
+
+
+def _existing(path: Path) -> Path:
+    """``path`` or its nearest parent that exists."""
+    path = Path(path).absolute()
+    while not path.exists():
+        path = path.parent
+    return path

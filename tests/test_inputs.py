@@ -1,0 +1,143 @@
+"""Inputs as people have them, and what a recording will cost."""
+
+import io
+import json
+import shutil
+from dataclasses import replace
+from types import SimpleNamespace
+
+import pytest
+import torch
+from tiny_models import build, transformers_noise
+
+from qevict_diag.articles import Source
+from qevict_diag.errors import InputError, MetricError
+from qevict_diag.inputs import chat, read_inputs, shard
+from qevict_diag.record import RecordOptions, plan, record
+from qevict_diag.trace import Trace
+
+pytestmark = transformers_noise
+OPTIONS = RecordOptions(prefill=20, decode=5, prompt_queries=4)
+SOURCE = Source("one", tokens=tuple(range(3, 28)))
+
+
+def test_folder_of_texts(tmp_path):
+    for name in ("b.txt", "a.md", "c.pdf", ".hidden"):
+        (tmp_path / name).write_text(name)
+    assert [(s.name, s.text) for s in read_inputs([tmp_path])] == [("a", "a.md"), ("b", "b.txt")]
+    with pytest.raises(InputError, match="has no text files"):
+        read_inputs([tmp_path / "a.md", _empty(tmp_path)])
+
+
+def _empty(tmp_path):
+    (tmp_path / "empty").mkdir()
+    return tmp_path / "empty"
+
+
+def test_json_lines(tmp_path):
+    path = tmp_path / "many.jsonl"
+    path.write_text('{"body": "one"}\n\n{"body": "two", "x": 1}\n')
+    assert [(s.name, s.text) for s in read_inputs([path], "body")] == [("many-1", "one"), ("many-3", "two")]
+    with pytest.raises(
+        InputError, match=r"line 1 has no text in field 'text', it has body; name the field with --field"
+    ):
+        read_inputs([path])
+
+
+@pytest.mark.parametrize("line", ["[1]", "{", '{"text": 5}', "\xff", "[" * 100_000])
+def test_json_lines_that_are_wrong(tmp_path, line):
+    (tmp_path / "x.jsonl").write_text(line, encoding="latin1")
+    with pytest.raises(InputError, match=r"x.jsonl, line 1 (is not JSON|has no text)"):
+        read_inputs([tmp_path / "x.jsonl"])
+
+
+def test_standard_input(monkeypatch, tmp_path):
+    monkeypatch.setattr("sys.stdin", SimpleNamespace(buffer=io.BytesIO("Grüße".encode())))
+    assert read_inputs([type(tmp_path)("-")]) == [Source("stdin", "Grüße")]
+    monkeypatch.setattr("sys.stdin", SimpleNamespace(buffer=io.BytesIO(b"\xff")))
+    with pytest.raises(InputError, match="standard input is not UTF-8"):
+        read_inputs([type(tmp_path)("-")])
+
+
+def test_shards_partition_the_sources():
+    sources = [Source(str(i)) for i in range(11)]
+    parts = [shard(sources, f"{i}/4") for i in range(1, 5)]
+    assert sorted((s for part in parts for s in part), key=lambda s: int(s.name)) == sources
+    assert max(map(len, parts)) - min(map(len, parts)) <= 1
+    for wrong in ("0/4", "5/4", "1", "a/b", "1/2/3", "-1/2"):
+        with pytest.raises(InputError, match="write i/n"):
+            shard(sources, wrong)
+
+
+class _ChatTokenizer:
+    chat_template = "yes"
+
+    def apply_chat_template(self, messages, tokenize, add_generation_prompt):
+        return f"<{messages[0]['role']}>{messages[0]['content']}<reply>"
+
+    def __call__(self, text, add_special_tokens, verbose):
+        return {"input_ids": [ord(c) for c in text]}
+
+
+def test_chat_template():
+    (source, kept) = chat([Source("a", "hi"), SOURCE], _ChatTokenizer())
+    assert "".join(map(chr, source.tokens)) == "<user>hi<reply>"
+    assert kept is SOURCE
+    with pytest.raises(InputError, match="no chat template"):
+        chat([SOURCE], None)
+
+
+@pytest.mark.parametrize("family", ["llama", "gemma4", "deepseek_v3", "qwen3_next"])
+@pytest.mark.parametrize("changes", [{}, {"store_attention": True, "dtype": "float16"}, {"layers": (1,)}])
+def test_planned_bytes_are_those_of_the_trace(tmp_path, family, changes):
+    options = replace(OPTIONS, **changes)
+    planned = plan(build(family), options, 1, tmp_path, timed=False)
+    trace = Trace.open(record(build(family), None, [SOURCE], options, out=tmp_path)[0])
+    written = sum(
+        t.numel() * t.element_size()
+        for number in trace.layers
+        for t in (
+            trace.layer_file(number).read(name) for name in trace.files[f"layer_{number:03d}.safetensors"].tensors
+        )
+    )
+    parts = planned.to_json()
+    assert written == sum(
+        parts[f"bytes_{n}"] for n in ("queries", "keys", "values", "prompt_queries", "sums", "attention")
+    )
+    assert parts["bytes_total"] >= written
+    assert planned.extra_flops > 0
+
+
+def test_plan_estimates_a_time(tmp_path):
+    assert plan(build("llama"), OPTIONS, 3, tmp_path / "not" / "there").seconds > 0
+
+
+def test_full_disk_is_refused_before_anything_runs(tmp_path, monkeypatch):
+    usage = shutil.disk_usage(tmp_path)
+    monkeypatch.setattr(shutil, "disk_usage", lambda path: usage._replace(free=10_000))
+    with pytest.raises(InputError, match=r"1 traces need 0.00 GB, .* has 0.00 GB; record fewer layers"):
+        record(build("llama"), None, [SOURCE], OPTIONS, out=tmp_path)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_redacted_trace_holds_no_text(tmp_path):
+    (path,) = record(build("llama"), None, [SOURCE], replace(OPTIONS, redact_text=True), out=tmp_path)
+    trace = Trace.open(path)
+    trace.verify()
+    assert trace.token_file().read("token_ids").eq(0).all()
+    assert SOURCE.sha256 not in json.dumps(trace.manifest)
+    with pytest.raises(MetricError, match="--redact-text"):
+        _ = trace.tokens
+
+
+def test_resume_keeps_what_is_there_and_refuses_what_differs(tmp_path):
+    model = build("llama")
+    record(model, None, [SOURCE], OPTIONS, out=tmp_path)
+    other = Source("two", tokens=tuple(range(4, 29)))
+    assert len(record(model, None, [SOURCE, other], OPTIONS, out=tmp_path, resume=True)) == 2
+    assert torch.equal(Trace.open(tmp_path / "two").tokens[:20], torch.arange(4, 24))
+    for changed in (replace(OPTIONS, decode=4), replace(OPTIONS, continuation="teacher")):
+        with pytest.raises(InputError, match="recorded from another text, model or options"):
+            record(model, None, [SOURCE], changed, out=tmp_path, resume=True)
+    with pytest.raises(InputError, match="recorded from another text"):
+        record(model, None, [replace(other, name="one")], OPTIONS, out=tmp_path, resume=True)
