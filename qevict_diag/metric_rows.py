@@ -11,7 +11,7 @@ from qevict_diag.frames import rows
 from qevict_diag.metrics.churn import churn_counts
 from qevict_diag.metrics.counting import count
 from qevict_diag.metrics.fmm import ratio
-from qevict_diag.metrics.lir import inactive_runs
+from qevict_diag.metrics.lir import Runs, inactive_runs
 from qevict_diag.metrics.mass_share import tier_mass
 from qevict_diag.metrics.transitions import promotion_counts, transition_counts
 from qevict_diag.replay import Replay
@@ -75,20 +75,23 @@ def mass_ratio_rows(run: Replay, min_inactive: int) -> Iterator[pl.DataFrame]:
 
 
 def lir_rows(run: Replay, min_inactive: int) -> Iterator[pl.DataFrame]:
-    """Global LIR of oracle and policy per layer and m, under both readings of episodes, and every time to return."""
+    """Global LIR per layer and m, under both readings of episodes, with every time to return.
+
+    For ``min_inactive`` also all episodes by the time they were watched, for a survival curve.
+    """
     exists, readings = universe(run), run.plan.settings.readings
     for group, selected in {"oracle": oracle_selection(run, exists), "policy": run.tier == Tier.FULL}.items():
         runs = inactive_runs(selected, exists)
         for reading in ("literal", "after_exit"):
-            label = pl.lit(readings.with_(lir_episodes=reading).label()).alias("reading")
+            label = readings.with_(lir_episodes=reading).label()
             for m in sorted({*INACTIVE, min_inactive}):
                 found = runs.eligible(m, after_exit=reading == "after_exit")
-                shape = selected.shape[:2]
-                rescued, eligible = (count.reshape(shape).double() for count in found.counts(shape.numel()))
-                frame = rows(_axes(run), value=ratio(rescued, eligible), numerator=rescued, denominator=eligible)
-                yield frame.with_columns(label, group=pl.lit(group), lag=pl.lit(m))
-                returned = _return_times(run, found.lane[found.rescued], found.waited(m)[found.rescued])
-                yield returned.with_columns(label, group=pl.lit(group), lag=pl.lit(m), metric=pl.lit("return_time"))
+                parts = {"lir": _rates(run, found), "return_time": _return_times(run, found, m)}
+                if m == min_inactive:
+                    parts["episodes"] = _watched(run, found, m)
+                for metric, frame in parts.items():
+                    named = {"metric": metric, "reading": label, "group": group}
+                    yield frame.with_columns(**{k: pl.lit(v) for k, v in named.items()}, lag=pl.lit(m))
 
 
 def transition_rows(run: Replay, min_inactive: int) -> Iterator[pl.DataFrame]:
@@ -147,6 +150,23 @@ def _timed(run: Replay, frame: pl.DataFrame) -> pl.DataFrame:
     return frame.with_columns(step=pl.col("event") * run.grid.window)
 
 
-def _return_times(run: Replay, lane: Tensor, waited: Tensor) -> pl.DataFrame:
-    layers = torch.tensor(run.layers)[lane.cpu() // run.plan.units]
-    return pl.DataFrame({"layer": layers.numpy(), "value": waited.double().cpu().numpy()})
+def _rates(run: Replay, found: Runs) -> pl.DataFrame:
+    shape = run.tier.shape[:2]
+    rescued, eligible = (number.reshape(shape).double() for number in found.counts(shape.numel()))
+    return rows(_axes(run), value=ratio(rescued, eligible), numerator=rescued, denominator=eligible)
+
+
+def _return_times(run: Replay, found: Runs, min_inactive: int) -> pl.DataFrame:
+    return _per_run(run, found, min_inactive).filter("rescued").select("layer", "value")
+
+
+def _watched(run: Replay, found: Runs, min_inactive: int) -> pl.DataFrame:
+    """Rescued and all episodes of each layer by how many events they were watched."""
+    counted = _per_run(run, found, min_inactive).group_by("layer", "value")
+    return counted.agg(numerator=pl.col("rescued").sum(), denominator=pl.len()).sort("layer", "value")
+
+
+def _per_run(run: Replay, found: Runs, min_inactive: int) -> pl.DataFrame:
+    layers = torch.tensor(run.layers)[found.lane.cpu() // run.plan.units]
+    columns = {"layer": layers, "value": found.waited(min_inactive).double().cpu(), "rescued": found.rescued.cpu()}
+    return pl.DataFrame({name: column.numpy() for name, column in columns.items()})

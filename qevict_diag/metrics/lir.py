@@ -34,8 +34,8 @@ class Runs:
         return torch.bincount(self.lane[self.rescued], minlength=lanes), torch.bincount(self.lane, minlength=lanes)
 
     def waited(self, min_inactive: int) -> Tensor:
-        """Events from eligibility to the return, or to the end of observation: at least 1, int64 [run]."""
-        return self.length - min_inactive + 1
+        """Events from eligibility to the return, at least 1, or to the last event of a run still open; int64 [run]."""
+        return self.length - min_inactive + self.rescued.long()
 
 
 def inactive_runs(selected: Tensor, exists: Tensor) -> Runs:
