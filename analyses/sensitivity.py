@@ -4,7 +4,7 @@ Readings that change decisions are replayed and measured anew. The others leave 
 metrics (`TOUCHED`), so only those are measured again and everything else is taken from the default's measurement.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import polars as pl
@@ -29,8 +29,11 @@ TOUCHED: dict[str, tuple[str, ...]] = {
     "lag": ("transitions",),
 }
 KEPT = ("claim", "verdict", "numbers", "text")
+FORCED = "admission=forced"
+FORCED_R1 = "admission=forced, R1 only"
 LETTERS = {reading.name: reading.letter for reading in READINGS}
 Progress = Callable[[int, int], None]  # layers replayed, of how many
+Frames = Mapping[Setting, pl.DataFrame]
 
 
 @dataclass(frozen=True, eq=False)
@@ -73,30 +76,20 @@ def compare(
 ) -> pl.DataFrame:
     """Verdict on every claim under the defaults and under each label, one row each.
 
-    Columns: letter, reading (empty for the defaults), claim, verdict, default, changed, numbers, text. Raises
+    Columns: letter, reading (empty for the defaults), claim, verdict, default, changed, numbers, text. Forced admission
+    comes twice, for all policies and for R1 alone (`FORCED_R1`), which is what the paper's churn of R1 suggests. Raises
     ReadingError for a label that is not in the table, and what `measure` raises.
     """
-    cases = ["", *(Readings.parse([label]).label() for label in labels)]
-    sorted_traces = by_setting(traces)
-    work = {
-        (label, setting): needed(label, sorted_traces[setting], setting) for label in cases for setting in sorted_traces
-    }
-    total, done = sum(part.layers for part in work.values()), 0
-
-    def finished(layers: int) -> None:
-        nonlocal done
-        done += layers
-        progress(done, total)
-
-    def frame(label: str, setting: Setting) -> pl.DataFrame:
-        return _measured(work[label, setting], replace(settings, readings=_readings(label)), min_inactive, finished)
-
-    default = {setting: frame("", setting) for setting in sorted_traces}
-    tables = []
-    for label in cases:
-        found = default if not label else {s: completed(label, default[s], frame(label, s)) for s in sorted_traces}
-        summary = claims.summary(claims.evaluate(found["diagnostic"], found["promotion"], min_inactive))
-        tables.append(summary.select(pl.lit(_letter(label)).alias("letter"), pl.lit(label).alias("reading"), *KEPT))
+    chosen = [label for label in (_readings(label).label() for label in labels) if label]
+    measured = _measure_all(by_setting(traces), settings, ["", *dict.fromkeys(chosen)], min_inactive, progress)
+    default = next(measured)[1]
+    tables = [_verdicts("", default, min_inactive)]
+    for label, own in measured:
+        found = {setting: completed(label, default[setting], own[setting]) for setting in own}
+        tables.append(_verdicts(label, found, min_inactive))
+        if label == FORCED:
+            alone = {setting: mixed(default[setting], found[setting], "R1") for setting in own}
+            tables.append(_verdicts(FORCED_R1, alone, min_inactive))
     return _against_default(pl.concat(tables))
 
 
@@ -120,6 +113,12 @@ def completed(label: str, default: pl.DataFrame, own: pl.DataFrame) -> pl.DataFr
     return pl.concat([borrowed.with_columns(reading=pl.lit(label)), own])
 
 
+def mixed(default: pl.DataFrame, other: pl.DataFrame, policy: str) -> pl.DataFrame:
+    """The default's measurements with those of one policy taken from another reading, all under the default's label."""
+    swapped = other.filter(pl.col("policy") == policy).with_columns(reading=pl.lit(""))
+    return pl.concat([default.filter(pl.col("policy") != policy), swapped])
+
+
 def changes(compared: pl.DataFrame) -> pl.DataFrame:
     """The rows of `compare` whose verdict is not the default's."""
     return compared.filter("changed")
@@ -130,11 +129,37 @@ def matrix(compared: pl.DataFrame) -> pl.DataFrame:
     return compared.pivot("claim", index=["letter", "reading"], values="verdict")
 
 
+def _measure_all(
+    traces: Mapping[Setting, Sequence[Recorded]],
+    settings: Settings,
+    labels: Sequence[str],
+    min_inactive: int,
+    progress: Progress,
+) -> Iterator[tuple[str, Frames]]:
+    """Measure what each reading needs, one after another."""
+    todo = [(label, {setting: needed(label, traces[setting], setting) for setting in traces}) for label in labels]
+    total, done = sum(part.layers for _, parts in todo for part in parts.values()), 0
+
+    def finished(layers: int) -> None:
+        nonlocal done
+        done += layers
+        progress(done, total)
+
+    for label, parts in todo:
+        under = replace(settings, readings=_readings(label))
+        yield label, {setting: _measured(part, under, min_inactive, finished) for setting, part in parts.items()}
+
+
 def _measured(part: Needed, settings: Settings, min_inactive: int, progress: Callable[[int], None]) -> pl.DataFrame:
     if not part.traces or not part.metrics:
         return pl.DataFrame(schema=MEASUREMENTS)
     found = measure(part.traces, part.policies, part.metrics, settings, min_inactive=min_inactive, progress=progress)
     return found.frame
+
+
+def _verdicts(label: str, frames: Frames, min_inactive: int) -> pl.DataFrame:
+    summary = claims.summary(claims.evaluate(frames["diagnostic"], frames["promotion"], min_inactive))
+    return summary.select(pl.lit(_letter(label)).alias("letter"), pl.lit(label).alias("reading"), *KEPT)
 
 
 def _against_default(table: pl.DataFrame) -> pl.DataFrame:

@@ -2,11 +2,15 @@
 
 from qevict_diag.cli.analyze import analyze
 from qevict_diag.cli.budget import budget
-from qevict_diag.cli.catalogue import metrics, policies, readings
+from qevict_diag.cli.catalogue import metrics, policies
+from qevict_diag.cli.figure import figure
 from qevict_diag.cli.inspect import inspect
+from qevict_diag.cli.readings import readings
 from qevict_diag.cli.record import record
 from qevict_diag.cli.replay import replay
+from qevict_diag.cli.reproduce import reproduce
 from qevict_diag.cli.sweep import sweep
+from qevict_diag.cli.table import table
 from qevict_diag.cli.verify import verify
 
 COMMANDS = {
@@ -15,6 +19,9 @@ COMMANDS = {
     "verify": verify,
     "replay": replay,
     "analyze": analyze,
+    "figure": figure,
+    "table": table,
+    "reproduce": reproduce,
     "sweep": sweep,
     "budget": budget,
     "policies": policies,

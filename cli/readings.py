@@ -1,0 +1,99 @@
+"""`qevict-diag readings`: the open questions of the paper, and under which answers its claims hold."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from qevict_diag.cli import options
+
+if TYPE_CHECKING:
+    import polars as pl
+
+SIGNS = {"holds": "yes", "does not hold": "NO", "undecided": "?", "not measured": "-"}
+LEGEND = "yes: holds · NO: does not hold · ?: undecided · -: not measured · first row: the defaults"
+
+Tested = Annotated[
+    list[str] | None,
+    typer.Option("--reading", help="NAME=VALUE to test; repeat for several. Default: all, one by one."),
+]
+
+
+def readings(
+    traces: Annotated[list[Path] | None, typer.Argument(help="Trace folders. Without any: list the readings.")] = None,
+    reading: Tested = None,
+    budget: options.Ratio = "1/5",
+    sinks: options.Sinks = 5,
+    recent: options.Recent = 32,
+    quantized_fraction: options.Fraction = "1/2",
+    bits: options.Bits = 2,
+    horizon: options.Horizon = 32,
+    min_inactive: options.Inactive = 3,
+    device: options.Device = "cpu",
+    as_json: options.AsJson = False,
+    quiet: options.Quiet = False,
+) -> None:
+    """List the readings; with traces, tell under which of them each claim of the paper holds.
+
+    One reading is changed at a time. Traces that decode more than they prefill (256+1024) are for the claims about
+    promotion, the others (512+256) for all the rest.
+    """
+    from qevict_diag.analyses import sensitivity
+    from qevict_diag.cli.progress import progress_bar
+    from qevict_diag.cli.show import print_frame
+    from qevict_diag.measure import one_model
+
+    if not traces:
+        print_frame(_catalogue(), as_json=as_json)
+        return
+    settings = options.settings(budget, sinks, recent, quantized_fraction, bits, horizon, None, device)
+    opened = options.open_traces(traces)
+    one_model(opened)
+    with progress_bar("replaying under each reading", quiet) as progress:
+        labels = reading or sensitivity.alternatives()
+        found = sensitivity.compare(opened, settings, labels, min_inactive=min_inactive, progress=progress)
+    if as_json:
+        print_frame(found, as_json=True)
+        return
+    _print(found)
+
+
+def _print(found: "pl.DataFrame") -> None:
+    """Print the verdicts as a matrix, and below it every verdict that is not the default's, with its numbers."""
+    from qevict_diag.analyses import sensitivity
+
+    table = sensitivity.matrix(found)
+    claims = table.columns[2:]
+    lines = ["".join((f"{'reading':<33}", *(f"{claim:>7}" for claim in claims)))]
+    for letter, reading, *verdicts in table.iter_rows():
+        lines.append(
+            "".join((f"{letter or '':<2}{reading or '(defaults)':<31}", *(f"{SIGNS[v]:>7}" for v in verdicts)))
+        )
+    changed = sensitivity.changes(found)
+    lines += [
+        "",
+        LEGEND,
+        "",
+        f"{len(changed)} verdicts are not the default's:" if len(changed) else "No verdict changes.",
+    ]
+    for row in changed.iter_rows(named=True):
+        lines.append(f"{row['reading']}: {row['claim']} {row['default']} -> {row['verdict']} ({row['numbers']})")
+    typer.echo("\n".join(lines))
+
+
+def _catalogue() -> "pl.DataFrame":
+    import polars as pl
+
+    from qevict_diag.readings import READINGS
+
+    known = [
+        {
+            "letter": r.letter,
+            "name": r.name,
+            "default": r.default,
+            "also": " ".join(r.values[1:]),
+            "question": r.question,
+        }
+        for r in READINGS
+    ]
+    return pl.DataFrame(known)
