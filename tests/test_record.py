@@ -72,6 +72,12 @@ def test_prompt_in_chunks_gives_the_trace_of_one_pass(tmp_path, family, chunk):
     assert_same_layers(whole, chunked)
 
 
+@pytest.mark.parametrize("family", ["qwen3_next", "lfm2"])
+def test_prompt_in_chunks_is_refused_where_layers_carry_other_states(tmp_path, family):
+    with pytest.raises(InputError, match="has layers that do not attend"):
+        traces(tmp_path, model=build(family), chunk=7)
+
+
 def test_block_size_does_not_change_column_sums(tmp_path):
     (small,) = traces(tmp_path / "small", source(length=200), block_bytes=1 << 16, prefill=180)
     (large,) = traces(tmp_path / "large", source(length=200), prefill=180)
@@ -169,10 +175,15 @@ def test_model_is_left_as_it_was(tmp_path):
     from transformers.modeling_utils import AttentionInterface
     from transformers.models.llama import modeling_llama
 
+    def ours():
+        names = ("apply_rotary_pos_emb", "eager_attention_forward")
+        patched = [getattr(modeling_llama, name) for name in names]
+        return patched + [getattr(AttentionInterface, name, None) for name in ("get_interface", "__getitem__")]
+
     model = build("llama").train()
-    before = AttentionInterface.get_interface, modeling_llama.apply_rotary_pos_emb
+    before = ours()
     traces(tmp_path, model=model)
-    assert (AttentionInterface.get_interface, modeling_llama.apply_rotary_pos_emb) == before
+    assert ours() == before
     assert model.training
 
 

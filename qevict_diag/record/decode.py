@@ -7,6 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from qevict_diag.errors import InputError
 from qevict_diag.record.options import RecordOptions
 from qevict_diag.record.probe import input_device
 
@@ -17,16 +18,21 @@ def run(model: Any, prompts: Tensor, options: RecordOptions, seeds: Sequence[int
     """Token ids int64 [B, T] of the whole run; ``prompts`` is [B, P], or [B, T] for a teacher-forced continuation.
 
     A teacher-forced continuation goes through the model in chunks like a prompt: the rows are the same, since a query
-    sees nothing after itself.
+    sees nothing after itself. Where some layers carry other states than keys and values it goes token by token, since
+    not every release of transformers continues those states over several tokens; InputError for ``chunk`` there.
     """
-    step = _Stepper(model)
+    hybrid = is_hybrid(model)
+    if hybrid and options.chunk is not None:
+        raise InputError(f"{type(model).__name__} has layers that do not attend; leave --chunk out")
+    step = _Stepper(model, hybrid)
     tokens = prompts.to(input_device(model))
     chunk = options.chunk or options.prefill
     for start in range(0, options.prefill, chunk):
         logits = step(tokens[:, start : min(start + chunk, options.prefill)])
     if options.continuation == "teacher":
-        for start in range(options.prefill, options.length, TEACHER_CHUNK):
-            step(tokens[:, start : start + TEACHER_CHUNK])
+        width = 1 if hybrid else TEACHER_CHUNK
+        for start in range(options.prefill, options.length, width):
+            step(tokens[:, start : start + width])
         return tokens.cpu()
     choose = _chooser(options, seeds)
     for _ in range(options.decode):
@@ -48,14 +54,14 @@ class _Stepper:
     (LFM2, Qwen3-Next) makes its own. The cache's argument has two names across releases of transformers.
     """
 
-    def __init__(self, model: Any) -> None:
+    def __init__(self, model: Any, hybrid: bool) -> None:
         from transformers import DynamicCache
 
         known = inspect.signature(model.forward).parameters
         self._model = model
         self._name = "cache" if "cache" in known else "past_key_values"
         self._only_last = {"logits_to_keep": 1} if "logits_to_keep" in known else {}
-        self._cache = None if _is_hybrid(model) else DynamicCache()
+        self._cache = None if hybrid else DynamicCache()
 
     def __call__(self, tokens: Tensor) -> Tensor:
         output = self._model(input_ids=tokens, use_cache=True, **{self._name: self._cache}, **self._only_last)
@@ -63,7 +69,7 @@ class _Stepper:
         return output.logits[:, -1]
 
 
-def _is_hybrid(model: Any) -> bool:
+def is_hybrid(model: Any) -> bool:
     """Whether some layers do something else than attend, so that the cache has to hold other states too."""
     types = getattr(model.config.get_text_config(), "layer_types", None) or ()
     return any(not kind.endswith("attention") or kind.startswith("linear") for kind in types)
