@@ -43,7 +43,7 @@ def load(
     options = {"dtype": "auto" if dtype is None else torch_dtype(dtype), "attn_implementation": backend}
     if name.endswith(".gguf"):
         model, tokenizer = load_gguf(Path(name), **options)
-        weights = sha256_file(Path(name))
+        weights: str | None = sha256_file(Path(name))
     else:
         folder = ensure(ALIASES[name], accept_terms) if name in ALIASES else name
         model, tokenizer = _load_folder(str(folder), options)

@@ -171,15 +171,16 @@ class TensorFile:
     def _layout_of(self, name: str, item: Any) -> tuple[torch.dtype, tuple[int, ...], int, int]:
         if not TENSOR_NAME.fullmatch(name) or not isinstance(item, dict):
             raise self._damaged("has a malformed header")
-        shape, offsets, code = item.get("shape"), item.get("data_offsets"), item.get("dtype")
+        shape, offsets = _counts(item.get("shape")), _counts(item.get("data_offsets"))
+        code = item.get("dtype")
         if not isinstance(code, str) or code not in DTYPES:
             raise self._damaged(f"has a tensor of type {str(code)[:20]!r}; allowed are {', '.join(DTYPES)}")
-        if not _is_counts(shape) or len(shape) > 4 or not _is_counts(offsets) or len(offsets) != 2:
+        if shape is None or len(shape) > 4 or offsets is None or len(offsets) != 2:
             raise self._damaged("has a malformed header")
         size = math.prod(shape) * torch.empty(0, dtype=DTYPES[code]).element_size()
         if offsets[1] - offsets[0] != size:
-            raise self._damaged(f"has {name} of shape {shape} in {offsets[1] - offsets[0]} bytes")
-        return DTYPES[code], tuple(shape), offsets[0], offsets[1]
+            raise self._damaged(f"has {name} of shape {list(shape)} in {offsets[1] - offsets[0]} bytes")
+        return DTYPES[code], shape, offsets[0], offsets[1]
 
     def _check_offsets(self, layout: Mapping[str, tuple], room: int) -> None:
         at = 0
@@ -217,5 +218,7 @@ def _no_constant(name: str) -> Any:
     raise ValueError(f"{name} is not allowed")
 
 
-def _is_counts(value: Any) -> bool:
-    return isinstance(value, list) and all(type(x) is int and 0 <= x < 1 << 53 for x in value)
+def _counts(value: Any) -> tuple[int, ...] | None:
+    """A list of integers in ``[0, 2^53)`` as a tuple; None for anything else."""
+    good = isinstance(value, list) and all(type(x) is int and 0 <= x < 1 << 53 for x in value)
+    return tuple(value) if good else None

@@ -9,6 +9,7 @@ docs/trace-format.md for the rules.
 """
 
 import os
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -122,7 +123,7 @@ class Trace:
 
         verify(self)
 
-    def _file(self, name: str, shapes: dict[str, tuple[int, ...]]) -> TensorFile:
+    def _file(self, name: str, shapes: Mapping[str, tuple[int, ...]]) -> TensorFile:
         if name not in self.files:
             raise TraceError(f"{self.path} lists no {name}; the trace is incomplete, record it again")
         return TensorFile(self.path, name, self.files[name], shapes)

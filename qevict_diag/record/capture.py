@@ -5,8 +5,7 @@ recording needs no second cache. A layer is handed to ``emit`` the moment it has
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
@@ -16,8 +15,8 @@ from qevict_diag.layer_trace import AttentionSpec, visible
 from qevict_diag.products import attention_output, column_sums, row_lse
 from qevict_diag.record.interface import AttentionCall
 from qevict_diag.record.options import RecordOptions
-from qevict_diag.record.probe import LayerPlan, call_spec, layer_number
-from qevict_diag.record.rotary import RotaryCall, full_table
+from qevict_diag.record.probe import LayerPlan, layer_number
+from qevict_diag.record.rotary import RopeTables, RotaryCall
 
 RESIDUAL_LIMIT = {torch.float32: 5e-5, torch.float16: 5e-3, torch.bfloat16: 4e-2}
 _CHECKED_ROWS = 32
@@ -52,17 +51,19 @@ class _Layer:
     residual: float = 0.0
 
 
-@dataclass(eq=False)
 class Capture:
     """The observer of one batch; ``residuals`` and ``tables`` are complete when the run is."""
 
-    plans: Sequence[LayerPlan]
-    options: RecordOptions
-    emit: Emit
-    progress: Callable[[int], None]
-    _layers: dict[int, _Layer] = field(default_factory=dict)
-    _tables: dict[str, list[tuple[Tensor, Tensor]]] = field(default_factory=dict)
-    _calls: list[RotaryCall] = field(default_factory=list)
+    def __init__(
+        self, plans: Sequence[LayerPlan], options: RecordOptions, emit: Emit, progress: Callable[[int], None]
+    ) -> None:
+        wanted = options.layers
+        self._options, self._emit, self._progress = options, emit, progress
+        self._known = {plan.spec.layer for plan in plans}
+        self._plans = {p.spec.layer: p for p in plans if wanted is None or p.spec.layer in wanted}
+        self._layers: dict[int, _Layer] = {}
+        self._ropes = RopeTables([plan.spec for plan in plans])
+        self._calls: list[RotaryCall] = []
 
     def rotary(self, call: RotaryCall) -> None:
         """Observe a rotary function; its tables belong to the attention call that follows."""
@@ -71,24 +72,14 @@ class Capture:
     def attention(self, call: AttentionCall) -> None:
         """Observe an attention call."""
         number = layer_number(call)
-        plan = self._plans.get(number)
-        if plan is None and number not in self._known:
+        if number not in self._known:
             raise RecordError(f"layer {number} attends now, but did not in the dry run; this model cannot be recorded")
-        self._keep_table(number)
-        if plan is not None:
-            self._observe(self._layer(plan, call), call)
-        self.progress(call.query.shape[2])
-
-    def __post_init__(self) -> None:
-        wanted = self.options.layers
-        self._known = {plan.spec.layer for plan in self.plans}
-        self._plans = {p.spec.layer: p for p in self.plans if wanted is None or p.spec.layer in wanted}
-        self._rope_owner: dict[str, int] = {}
-        for plan in self.plans:
-            if plan.spec.rope_style is not None:
-                self._rope_owner.setdefault(plan.spec.rope, plan.spec.layer)
-        self._owned = {layer: name for name, layer in self._rope_owner.items()}
-        self._styles = {plan.spec.layer: plan.spec for plan in self.plans}
+        if self._calls:
+            self._ropes.keep(number, self._calls[-1])
+            self._calls.clear()
+        if number in self._plans:
+            self._observe(self._layer(self._plans[number], call), call)
+        self._progress(call.query.shape[2])
 
     @property
     def residuals(self) -> dict[int, float]:
@@ -97,16 +88,13 @@ class Capture:
 
     def tables(self) -> dict[str, Tensor]:
         """The rotary tables ``cos.NAME``, ``sin.NAME``, float32 [T, rotary_dim], of the recorded layers."""
-        needed = {plan.spec.rope for plan in self._plans.values() if plan.spec.rope_style is not None}
-        return {
-            f"{part}.{name}": torch.cat([pair[i].cpu() for pair in self._tables[name]])
-            for name in sorted(needed)
-            for i, part in enumerate(("cos", "sin"))
-        }
+        return self._ropes.stacked(
+            {plan.spec.rope for plan in self._plans.values() if plan.spec.rope_style is not None}
+        )
 
     def finish(self) -> None:
         """RecordError unless every wanted layer has seen every position exactly once."""
-        length = self.options.length
+        length = self._options.length
         for number in self._plans:
             seen = self._layers[number].seen if number in self._layers else 0
             if seen != length:
@@ -117,11 +105,11 @@ class Capture:
     def _layer(self, plan: LayerPlan, call: AttentionCall) -> _Layer:
         if plan.spec.layer not in self._layers:
             batch, device, dtype = call.query.shape[0], call.query.device, call.query.dtype
-            shape, kept = (batch, plan.heads), len(self.options.prompt_query_positions)
+            shape, kept = (batch, plan.heads), len(self._options.prompt_query_positions)
             self._layers[plan.spec.layer] = _Layer(
                 plan,
-                torch.empty((*shape, self.options.decode, plan.head_dim), dtype=dtype, device=device),
-                torch.zeros((*shape, self.options.prefill), device=device),
+                torch.empty((*shape, self._options.decode, plan.head_dim), dtype=dtype, device=device),
+                torch.zeros((*shape, self._options.prefill), device=device),
                 torch.empty((*shape, kept, plan.head_dim), dtype=dtype, device=device),
             )
         return self._layers[plan.spec.layer]
@@ -129,7 +117,7 @@ class Capture:
     def _observe(self, layer: _Layer, call: AttentionCall) -> None:
         first, stop = layer.seen, layer.seen + call.query.shape[2]
         _check_call(layer, call, stop)
-        prefill, length = self.options.prefill, self.options.length
+        prefill, length = self._options.prefill, self._options.length
         if stop <= prefill:
             self._keep_prompt(layer, call, first, stop)
         else:
@@ -143,30 +131,22 @@ class Capture:
 
     def _keep_prompt(self, layer: _Layer, call: AttentionCall, first: int, stop: int) -> None:
         for b, (query, key) in enumerate(zip(call.query, call.key, strict=True)):
-            layer.prompt_mass[b, :, :stop] += column_sums(query, key, layer.plan.spec, first, self.options.block_bytes)
-        kept = self.options.prompt_query_positions
+            layer.prompt_mass[b, :, :stop] += column_sums(query, key, layer.plan.spec, first, self._options.block_bytes)
+        kept = self._options.prompt_query_positions
         start = max(first, kept.start)
         if start < stop and len(kept):
             layer.prompt_query[:, :, start - kept.start : stop - kept.start] = call.query[:, :, start - first :]
 
     def _complete(self, layer: _Layer, call: AttentionCall) -> None:
-        spec, prefill = layer.plan.spec, self.options.prefill
+        spec, prefill = layer.plan.spec, self._options.prefill
         for b, (key, value) in enumerate(zip(call.key, call.value, strict=True)):
-            lse = row_lse(layer.query[b], key, spec, prefill, self.options.block_bytes)
-            self.emit(
+            lse = row_lse(layer.query[b], key, spec, prefill, self._options.block_bytes)
+            self._emit(
                 CapturedLayer(
                     spec.layer, b, layer.query[b], key, value, layer.prompt_mass[b], layer.prompt_query[b], lse
                 )
             )
         layer.query = layer.prompt_mass = layer.prompt_query = torch.empty(0)
-
-    def _keep_table(self, number: int) -> None:
-        name = self._owned.get(number)
-        if name is not None and self._calls:
-            spec, call = self._styles[number], self._calls[-1]
-            tables = (full_table(table, spec.rotary_dim, spec.rope_style) for table in (call.cos, call.sin))
-            self._tables.setdefault(name, []).append(tuple(tables))
-        self._calls.clear()
 
 
 def _check_call(layer: _Layer, call: AttentionCall, stop: int) -> None:
@@ -219,9 +199,3 @@ def _check_mask(spec: AttentionSpec, call: AttentionCall, first: int, start: int
             f"layer {spec.layer} masks more than causality and its sliding window ({spec.sliding_window}), such as "
             "padding or chunks; a trace cannot hold that, record unpadded prompts without chunked attention"
         )
-
-
-def same_call(spec: AttentionSpec, call: AttentionCall) -> bool:
-    """Whether a call does what the dry run found."""
-    now: Any = call_spec(call)
-    return (now.scaling, now.sliding_window, now.softcap) == (spec.scaling, spec.sliding_window, spec.softcap)

@@ -11,7 +11,7 @@ from torch import Tensor
 from qevict_diag.errors import ModelError
 from qevict_diag.layer_trace import AttentionSpec
 from qevict_diag.record.interface import AttentionCall, intercept
-from qevict_diag.record.rotary import RotaryCall, find_style, full_table, has_rotary, watch_rotary
+from qevict_diag.record.rotary import RotaryCall, find_style, has_rotary, watch_rotary
 
 TOKENS = 8
 REFUSED = ("position_bias", "attention_bias", "head_mask")
@@ -124,16 +124,16 @@ class _Seen:
         if not self.calls:
             return spec
         found = find_style(self.calls, call.query, call.key)
-        if found is None or found[0].style is None:
+        style, source = found or (None, None)
+        if style is None or style.style is None or source is None:
             return replace(spec, rope="unknown")  # named, without a style: downstream refuses instead of guessing
-        style, source = found
-        cos, sin = (full_table(table, style.width, style.style) for table in (source.cos, source.sin))
-        name = f"rope{self._kind(cos, sin)}"
+        name = f"rope{self._kind(*source.full(style.width, style.style))}"
         return replace(spec, rope=name, rope_style=style.style, rotary_dim=style.width, rotary_start=style.start)
 
     def _kind(self, cos: Tensor, sin: Tensor) -> int:
         for number, (known_cos, known_sin) in enumerate(self.tables):
-            if torch.equal(cos, known_cos.to(cos.device)) and torch.equal(sin, known_sin.to(sin.device)):
+            same = cos.shape == known_cos.shape
+            if same and torch.equal(cos, known_cos.to(cos.device)) and torch.equal(sin, known_sin.to(sin.device)):
                 return number
         self.tables.append((cos, sin))
         return len(self.tables) - 1

@@ -1,13 +1,11 @@
 """Record traces: the library's entry point behind `qevict-diag record`."""
 
-import datetime
+import functools
 import json
 import math
-import os
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict, replace
-from importlib import metadata
 from pathlib import Path
 from typing import Any
 
@@ -16,11 +14,10 @@ from torch import Tensor
 
 from qevict_diag.articles import Source, unique_names
 from qevict_diag.errors import InputError
-from qevict_diag.layer_trace import visible
-from qevict_diag.manifest import FORMAT, VERSION, spec_to_json
 from qevict_diag.models import identify
 from qevict_diag.record.capture import Capture, CapturedLayer
-from qevict_diag.record.decode import distinct_ngrams, run
+from qevict_diag.record.contents import layer_tensors, manifest, shape, source_entry
+from qevict_diag.record.decode import run
 from qevict_diag.record.interface import intercept
 from qevict_diag.record.options import RecordOptions
 from qevict_diag.record.plan import price, refuse_full_disk
@@ -81,9 +78,14 @@ def _record_all(
     positions = len(plans) * options.length
     total = positions * math.ceil(len(todo) / options.batch)
     for number, start in enumerate(range(0, len(todo), options.batch)):
-        batch = slice(start, start + options.batch)
-        job = _Batch(model, plans, options, *zip(*todo[batch], strict=True), who)
-        job.record(torch.tensor(prompts[batch]), lambda seen, done=positions * number: progress(done + seen, total))
+        batch, done = slice(start, start + options.batch), positions * number
+        some = [source for source, _ in todo[batch]], [target for _, target in todo[batch]]
+        job = _Batch(model, plans, options, *some, who)
+        job.record(torch.tensor(prompts[batch]), functools.partial(_advance, progress, done, total))
+
+
+def _advance(progress: Progress, done: int, total: int, seen: int) -> None:
+    progress(done + seen, total)
 
 
 def _is_done(source: Source, target: Path, options: RecordOptions, who: Mapping[str, Any]) -> bool:
@@ -146,6 +148,7 @@ class _Batch:
     ) -> None:
         self.model, self.plans, self.options = model, plans, options
         self.sources, self.targets, self.who = sources, targets, who
+        self.specs = {plan.spec.layer: plan.spec for plan in plans}
         self._seen = 0
 
     def record(self, prompts: Tensor, progress: Callable[[int], None]) -> list[Path]:
@@ -166,98 +169,20 @@ class _Batch:
         return self._seen
 
     def _write(self, layer: CapturedLayer) -> None:
-        plan = next(plan for plan in self.plans if plan.spec.layer == layer.number)
-        self._writers[layer.sequence].write_layer(layer.number, layer_tensors(layer, plan, self.options))
+        tensors = layer_tensors(layer, self.specs[layer.number], self.options)
+        self._writers[layer.sequence].write_layer(layer.number, tensors)
 
     def _publish(self, i: int, tokens: Tensor, capture: Capture) -> Path:
         writer = self._writers[i]
         writer.write_tokens(torch.zeros_like(tokens) if self.options.redact_text else tokens.to(torch.int64))
         writer.write_rope(capture.tables())
-        specs = [replace(plan.spec, pv_residual=capture.residuals[plan.spec.layer]) for plan in self._recorded(capture)]
-        manifest = _manifest(self.plans, self.options, self.who, vocabulary(self.model), len(self._model_layers()))
-        manifest["attention"] = [
-            spec_to_json(spec) | _own_widths(plan, self.plans[0])
-            for spec, plan in zip(specs, self._recorded(capture), strict=True)
-        ]
-        manifest["source"] = self._source(self.sources[i], tokens)
-        return writer.publish(manifest)
+        residuals = sorted(capture.residuals.items())
+        specs = [replace(self.specs[number], pv_residual=residual) for number, residual in residuals]
+        content = manifest(self.plans, specs, self.options, self.who)
+        content["shape"] = shape(self.plans[0], self.options, self._model_layers(), vocabulary(self.model))
+        content["source"] = source_entry(self.sources[i], tokens.tolist(), self.options)
+        return writer.publish(content)
 
-    def _recorded(self, capture: Capture) -> list[LayerPlan]:
-        return [plan for plan in self.plans if plan.spec.layer in capture.residuals]
-
-    def _model_layers(self) -> range:
+    def _model_layers(self) -> int:
         text = self.model.config.get_text_config()
-        return range(max(int(getattr(text, "num_hidden_layers", 0)), self.plans[-1].spec.layer + 1))
-
-    def _source(self, source: Source, tokens: Tensor) -> dict[str, Any]:
-        share = distinct_ngrams(tokens[self.options.prefill :].tolist())
-        return {
-            "name": source.name,
-            "text_sha256": None if self.options.redact_text else source.sha256,
-            "redacted": self.options.redact_text,
-            "continuation": self.options.continuation,
-            "seed": self.options.seed,
-            "distinct_4grams": None if math.isnan(share) else share,
-        }
-
-
-def layer_tensors(layer: CapturedLayer, plan: LayerPlan, options: RecordOptions) -> dict[str, Tensor]:
-    """The tensors of a layer's file, in their stored dtype."""
-    stored = layer.query.dtype if options.dtype is None else getattr(torch, options.dtype)
-    tensors = {name: getattr(layer, name).to(stored) for name in ("query", "key", "value")}
-    tensors["prompt_mass"] = layer.prompt_mass
-    if layer.prompt_query.shape[1]:
-        tensors["prompt_query"] = layer.prompt_query.to(stored)
-    tensors["lse"] = layer.lse
-    if options.store_attention:
-        tensors["neg_log_attention"] = neg_log_attention(layer, plan, options)
-    return tensors
-
-
-def neg_log_attention(layer: CapturedLayer, plan: LayerPlan, options: RecordOptions) -> Tensor:
-    """``round(2048 · -ln p)`` as uint16 [H, G, T]; 65535 where p is below e^-32 or the position invisible."""
-    spec, group = plan.spec, plan.heads // plan.kv_heads
-    rows = []
-    for t in range(options.decode):
-        key = layer.key.float()
-        query = layer.query[:, t].float().reshape(plan.kv_heads, group, -1)
-        logits = (query @ key.transpose(-1, -2)).reshape(plan.heads, -1) * spec.scaling
-        if spec.softcap is not None:
-            logits = torch.tanh(logits / spec.softcap) * spec.softcap
-        seen = visible(torch.tensor([options.prefill + t], device=key.device), key.shape[1], spec.sliding_window)
-        code = torch.round((layer.lse[:, t, None] - logits) * 2048).clamp(0, 65535)
-        rows.append(code.masked_fill(~seen, 65535).to(torch.int32).to(torch.uint16))
-    return torch.stack(rows, dim=1)
-
-
-def _manifest(
-    plans: Sequence[LayerPlan], options: RecordOptions, who: Mapping[str, Any], vocab: int, layers: int
-) -> dict[str, Any]:
-    first, kept = plans[0], options.prompt_query_positions
-    widths = {name: getattr(first, name) for name in ("heads", "kv_heads", "head_dim", "value_dim")}
-    return {
-        "format": FORMAT,
-        "version": VERSION,
-        "shape": {"layers": layers, **widths, "prefill": options.prefill, "decode": options.decode, "vocab": vocab},
-        "model": dict(who),
-        "prompt_queries": {"first": kept.start, "count": len(kept)},
-        "recorder": {"options": asdict(options)},
-        "software": {name: metadata.version(name) for name in ("torch", "transformers", "qevict-diag")},
-        "created": _now(),
-    }
-
-
-def _own_widths(plan: LayerPlan, first: LayerPlan) -> dict[str, int]:
-    names = ("heads", "kv_heads", "head_dim", "value_dim")
-    return {name: getattr(plan, name) for name in names if getattr(plan, name) != getattr(first, name)}
-
-
-def _now() -> str:
-    """The time in UTC, or SOURCE_DATE_EPOCH for reproducible traces."""
-    epoch = os.environ.get("SOURCE_DATE_EPOCH")
-    now = (
-        datetime.datetime.now(datetime.UTC)
-        if epoch is None
-        else datetime.datetime.fromtimestamp(int(epoch), datetime.UTC)
-    )
-    return now.isoformat(timespec="seconds")
+        return max(int(getattr(text, "num_hidden_layers", 0)), self.plans[-1].spec.layer + 1)

@@ -9,7 +9,7 @@ un-rotated up to a fixed permutation of channels.
 """
 
 import inspect
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -18,6 +18,7 @@ import torch
 from torch import Tensor
 
 from qevict_diag import rope
+from qevict_diag.layer_trace import AttentionSpec
 from qevict_diag.record.interface import modelling_modules, patched
 
 TOLERANCE = {torch.float32: 1e-4, torch.float16: 5e-3, torch.bfloat16: 4e-2, torch.float64: 1e-6}
@@ -25,11 +26,20 @@ TOLERANCE = {torch.float32: 1e-4, torch.float16: 5e-3, torch.bfloat16: 4e-2, tor
 
 @dataclass(frozen=True, eq=False)
 class RotaryCall:
-    """One call of a rotary function: pairs (before, after), and the tables [S, width] it used, float32."""
+    """One call of a rotary function: pairs (before, after), and the tables [..., S, width] it used."""
 
     pairs: tuple[tuple[Tensor, Tensor], ...]
-    cos: Tensor
-    sin: Tensor
+    tables: tuple[Tensor, Tensor]
+
+    @property
+    def width(self) -> int:
+        """Channels of the tables as the model has them."""
+        return self.tables[0].shape[-1]
+
+    def full(self, width: int, style: rope.Style) -> tuple[Tensor, Tensor]:
+        """Cos and sin [S, width] of the batch's first sequence at full width, float32."""
+        cos, sin = (table.reshape(-1, *table.shape[-2:])[0].float() for table in self.tables)
+        return full_table(cos, width, style), full_table(sin, width, style)
 
 
 @dataclass(frozen=True)
@@ -39,6 +49,37 @@ class RotaryStyle:
     style: rope.Style | None
     start: int = 0
     width: int = 0
+
+
+class RopeTables:
+    """Collects the tables of every rotary kind, pass by pass, from the first layer that has it."""
+
+    def __init__(self, specs: Sequence[AttentionSpec]) -> None:
+        first: dict[str, AttentionSpec] = {}
+        for spec in specs:
+            if spec.rope is not None and spec.rope_style is not None:
+                first.setdefault(spec.rope, spec)
+        self._owners = {spec.layer: spec for spec in first.values()}
+        self._parts: dict[str, list[tuple[Tensor, Tensor]]] = {name: [] for name in first}
+
+    def keep(self, layer: int, call: RotaryCall) -> None:
+        """Keep the tables of ``call`` if ``layer`` is the one that speaks for its kind."""
+        spec = self._owners.get(layer)
+        if spec is not None and spec.rope is not None and spec.rope_style is not None:
+            self._parts[spec.rope].append(call.full(spec.rotary_dim, spec.rope_style))
+
+    def stacked(self, names: Iterable[str | None]) -> dict[str, Tensor]:
+        """``cos.NAME`` and ``sin.NAME`` [T, rotary_dim] of the kinds ``names``."""
+        wanted = sorted(name for name in names if name is not None)
+        pairs = {
+            name: [torch.cat([part.cpu() for part in side]) for side in zip(*self._parts[name], strict=True)]
+            for name in wanted
+        }
+        return {
+            f"{part}.{name}": table
+            for name, pair in pairs.items()
+            for part, table in zip(("cos", "sin"), pair, strict=True)
+        }
 
 
 @contextmanager
@@ -112,22 +153,15 @@ def _describe(arguments: dict[str, Any], result: Any) -> RotaryCall | None:
         return None
     inputs = [x for name, x in arguments.items() if name not in ("cos", "sin") and _is_states(x)]
     outputs = [x for x in (result if isinstance(result, tuple) else (result,)) if _is_states(x)]
-    return RotaryCall(tuple(zip(inputs, outputs, strict=False)), *tables)
+    return RotaryCall(tuple(zip(inputs, outputs, strict=False)), tables)
 
 
 def _tables(arguments: dict[str, Any]) -> tuple[Tensor, Tensor] | None:
     for value in arguments.values():
         if isinstance(value, Tensor) and value.is_complex():
-            return _one_row(value.real), _one_row(value.imag)
+            return value.real, value.imag
     cos, sin = arguments.get("cos"), arguments.get("sin")
-    if not isinstance(cos, Tensor) or not isinstance(sin, Tensor):
-        return None
-    return _one_row(cos), _one_row(sin)
-
-
-def _one_row(table: Tensor) -> Tensor:
-    """The table [S, width] of the batch's first sequence."""
-    return table.reshape(-1, *table.shape[-2:])[0].float()
+    return (cos, sin) if isinstance(cos, Tensor) and isinstance(sin, Tensor) else None
 
 
 def _is_states(x: Any) -> bool:
@@ -157,7 +191,7 @@ def _locate(part: Tensor, seen: Tensor) -> int | None:
 
 def _style(before: Tensor, after: Tensor, call: RotaryCall, tolerance: float) -> tuple[rope.Style | None, int]:
     """The style whose inverse takes ``after`` back to ``before``, and the rotated width; (None, width) if none does."""
-    width = call.cos.shape[-1]
+    width = call.width
     for candidate in (width, 2 * width):
         for style in rope.STYLES:
             if (
@@ -170,8 +204,8 @@ def _style(before: Tensor, after: Tensor, call: RotaryCall, tolerance: float) ->
 
 
 def _undoes(before: Tensor, after: Tensor, call: RotaryCall, style: rope.Style, width: int, tolerance: float) -> bool:
-    cos, sin = (full_table(table, width, style).to(after.device) for table in (call.cos, call.sin))
-    undone = rope.unrotate(after, cos, sin, style)
+    cos, sin = call.full(width, style)
+    undone = rope.unrotate(after, cos.to(after.device), sin.to(after.device), style)
     deinterleaved = torch.cat((before[..., 0:width:2], before[..., 1:width:2], before[..., width:]), dim=-1)
     scale = before.abs().amax().clamp_min(1e-30)
     return any(bool((undone - x).abs().amax() <= tolerance * scale) for x in (before, deinterleaved))

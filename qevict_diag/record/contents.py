@@ -1,0 +1,112 @@
+"""What goes into a trace: the tensors of its layers and its manifest."""
+
+import datetime
+import math
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from importlib import metadata
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from qevict_diag.articles import Source
+from qevict_diag.layer_trace import AttentionSpec, LayerTrace
+from qevict_diag.manifest import FORMAT, VERSION, spec_to_json
+from qevict_diag.record.capture import CapturedLayer
+from qevict_diag.record.decode import distinct_ngrams
+from qevict_diag.record.options import RecordOptions
+from qevict_diag.record.probe import LayerPlan
+
+_ROWS = 32  # decode rows whose codes are made at a time
+
+
+def layer_tensors(layer: CapturedLayer, spec: AttentionSpec, options: RecordOptions) -> dict[str, Tensor]:
+    """The tensors of a layer's file on the CPU, in their stored dtype."""
+    stored = layer.query.dtype if options.dtype is None else getattr(torch, options.dtype)
+    tensors = {name: getattr(layer, name).to(stored) for name in ("query", "key", "value")}
+    tensors["prompt_mass"] = layer.prompt_mass
+    if layer.prompt_query.shape[1]:
+        tensors["prompt_query"] = layer.prompt_query.to(stored)
+    tensors["lse"] = layer.lse
+    if options.store_attention:
+        tensors["neg_log_attention"] = neg_log_attention(layer, spec)
+    return on_cpu(tensors)
+
+
+def neg_log_attention(layer: CapturedLayer, spec: AttentionSpec) -> Tensor:
+    """``round(2048 · -ln p)`` as uint16 [H, G, T]; 65535 where p is below e^-32 or the position invisible."""
+    names = ("query", "key", "value", "prompt_mass", "lse")
+    trace = LayerTrace(spec, **{name: getattr(layer, name).cpu() for name in names})
+    rows = []
+    for start in range(0, trace.decode, _ROWS):
+        some = slice(start, start + _ROWS)
+        code = torch.round((trace.lse[:, some, None] - trace.logits(some)) * 2048).clamp(0, 65535)
+        rows.append(code.to(torch.int32).to(torch.uint16))
+    return torch.cat(rows, dim=1)
+
+
+def on_cpu(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """The tensors on the CPU; from CUDA they come through pinned memory, all copies in flight at once."""
+    if not any(tensor.is_cuda for tensor in tensors.values()):
+        return {name: tensor.cpu() for name, tensor in tensors.items()}
+    copies = {name: torch.empty(tensor.shape, dtype=tensor.dtype, pin_memory=True) for name, tensor in tensors.items()}
+    for name, tensor in tensors.items():
+        copies[name].copy_(tensor, non_blocking=True)
+    torch.cuda.synchronize()
+    return copies
+
+
+def manifest(
+    plans: Sequence[LayerPlan], specs: Sequence[AttentionSpec], options: RecordOptions, model: Mapping[str, Any]
+) -> dict[str, Any]:
+    """The manifest but for source, files and the model's sizes; ``specs`` are those of the recorded layers."""
+    kept, own = options.prompt_query_positions, {plan.spec.layer: _own_widths(plan, plans[0]) for plan in plans}
+    return {
+        "format": FORMAT,
+        "version": VERSION,
+        "model": dict(model),
+        "attention": [spec_to_json(spec) | own[spec.layer] for spec in specs],
+        "prompt_queries": {"first": kept.start, "count": len(kept)},
+        "recorder": {"options": asdict(options)},
+        "software": {name: metadata.version(name) for name in ("torch", "transformers", "qevict-diag")},
+        "created": _now(),
+    }
+
+
+def shape(plan: LayerPlan, options: RecordOptions, layers: int, vocab: int) -> dict[str, int]:
+    """The manifest's ``shape``; ``plan`` is the first layer's."""
+    widths = {name: getattr(plan, name) for name in _WIDTHS}
+    return {"layers": layers, **widths, "prefill": options.prefill, "decode": options.decode, "vocab": vocab}
+
+
+def source_entry(source: Source, tokens: Sequence[int], options: RecordOptions) -> dict[str, Any]:
+    """The manifest's ``source``; ``tokens`` are all T of the run."""
+    share = distinct_ngrams(tokens[options.prefill :])
+    return {
+        "name": source.name,
+        "text_sha256": None if options.redact_text else source.sha256,
+        "redacted": options.redact_text,
+        "continuation": options.continuation,
+        "seed": options.seed,
+        "distinct_4grams": None if math.isnan(share) else share,
+    }
+
+
+_WIDTHS = ("heads", "kv_heads", "head_dim", "value_dim")
+
+
+def _own_widths(plan: LayerPlan, first: LayerPlan) -> dict[str, int]:
+    return {name: getattr(plan, name) for name in _WIDTHS if getattr(plan, name) != getattr(first, name)}
+
+
+def _now() -> str:
+    """The time in UTC, or SOURCE_DATE_EPOCH for reproducible traces."""
+    epoch = os.environ.get("SOURCE_DATE_EPOCH")
+    now = (
+        datetime.datetime.now(datetime.UTC)
+        if epoch is None
+        else datetime.datetime.fromtimestamp(int(epoch), datetime.UTC)
+    )
+    return now.isoformat(timespec="seconds")
