@@ -10,7 +10,7 @@ from qevict_diag.analyses.cells import Grid, How, cells, estimates, grid, pooled
 from qevict_diag.statistics import interval_of
 
 DEFAULT = "cumulative"
-ESTIMATORS = ("decayed", "persistence", "observation", "key_norm", "value_weighted", "random", "oracle")
+ESTIMATORS = ("decayed", "persistence", "observation", "key_norm", "value_weighted", "random", "oracle", "irreversible")
 POLICIES = ("R3", *(f"R3[{name}]" for name in ESTIMATORS))
 SHOWN: tuple[tuple[str, str, How], ...] = (
     ("fmm", "fmm", "mean"),
@@ -30,7 +30,7 @@ def compare(frame: pl.DataFrame, min_inactive: int = 3, over: Grid | None = None
 
     Rows are sorted by FMM, the lowest first.
     """
-    frame = frame.filter(pl.col("policy").str.contains(r"^R3(\[|$)"))
+    frame = frame.filter(pl.col("policy").is_in(POLICIES))
     over = over or grid(frame)
     table = _differences(frame, over)
     for name, metric, how in SHOWN:

@@ -49,8 +49,22 @@ class Setting:
 
 
 RANKED = importance.POLICIES[1:]  # R3 itself is among the conditions
-DIAGNOSTIC = Setting(512, 256, ((figure1.POLICIES, ("all",)), (RANKED, tables.TABLES["17b"].metrics)))
-PROMOTION = Setting(256, 1024, (((promotion.WITHOUT, promotion.WITH), tables.TABLES["18"].metrics),))
+BOUNDS = tuple(
+    name
+    for name in dict.fromkeys((*tables.TABLES["14"].bounds, *tables.TABLES["17b"].bounds))
+    if name not in RANKED  # Table 17b ranks by the optimum too
+)
+DIAGNOSTIC = Setting(
+    512, 256, ((figure1.POLICIES, ("all",)), (RANKED, tables.TABLES["17b"].metrics), (BOUNDS, ("fmm",)))
+)
+PROMOTION = Setting(
+    256,
+    1024,
+    (
+        ((promotion.WITHOUT, promotion.WITH), tables.TABLES["18"].metrics),
+        (tables.TABLES["18"].bounds, ("fmm",)),
+    ),
+)
 
 
 @dataclass(frozen=True)

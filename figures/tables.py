@@ -6,15 +6,16 @@ importance estimators (17b), so there are both.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 
 import polars as pl
 
-from qevict_diag.analyses import importance, observation1, observation2, observation3, promotion
+from qevict_diag.analyses import importance, observation1, observation2, observation3, promotion, regret
 from qevict_diag.analyses.cells import grid
 from qevict_diag.errors import InputError
 from qevict_diag.figures.table_model import FORMATS, Column, Table, limits, number, percent, significant, text
+from qevict_diag.policies import policies
 
 PAPER = "Llama-3.1-8B"
 TRANSITIONS_OF = ("R3",)
@@ -38,6 +39,15 @@ BYTE_COLUMNS = (
     Column(("persistent_ratio",), "% of FullKV", percent(), "Byte use"),
 )
 READING = Column(("reading",), "reading", text)
+AGAINST_O2 = (
+    Column(("regret",), "regret to O2, points", percent(), "FMM"),
+    Column(("closed",), "gap random–O2 closed, %", percent(0), "FMM"),
+)
+O2_NOTE = (
+    "O2 keeps the best sets of as many windows when eviction is final and the future is known; random is the mean of "
+    f"{regret.DRAWS} seeded draws. A policy closes 100% of the gap when it is as good as O2, 0% when it is no better "
+    "than chance."
+)
 
 
 @dataclass(frozen=True)
@@ -47,6 +57,13 @@ class Spec:
     build: Callable[[pl.DataFrame, pl.DataFrame, int], Table]
     policies: tuple[str, ...]
     metrics: tuple[str, ...]
+
+    @property
+    def bounds(self) -> tuple[str, ...]:
+        """Random arms and optima that its policies' Future Missed Mass is held against, beyond the policies."""
+        if "fmm" not in self.metrics:
+            return ()
+        return tuple(one.name for one in regret.bounds(policies(self.policies)))
 
 
 def table14(frame: pl.DataFrame, used: pl.DataFrame, min_inactive: int = 3) -> Table:
@@ -65,12 +82,14 @@ def table14(frame: pl.DataFrame, used: pl.DataFrame, min_inactive: int = 3) -> T
         churn_published="published",
     )
     rows = fmm.join(churn, on=keys, how="left", nulls_equal=True).filter(pl.col("policy").is_in(SHOWN_14))
+    rows = rows.join(regret.regret(frame, over), on="policy", how="left", maintain_order="left")
     columns = (
         Column(("policy",), "policy", text),
         Column(("window",), "Ω", number(0)),
         Column(("fmm",), "mean, %", percent(), "FMM, H = 32"),
         Column(("fmm_low", "fmm_high"), "95% interval", limits(percent()), "FMM, H = 32"),
         Column(("fmm_pooled",), "ratio of sums, %", percent(), "FMM, H = 32"),
+        *(replace(column, spanner="FMM, H = 32") for column in AGAINST_O2),
         Column(("churn",), "per event", number(4), "Churn"),
         Column(("churn_low", "churn_high"), "95% interval", limits(number(4)), "Churn"),
         Column(("churn_published",), PAPER, number(4), "Churn"),
@@ -81,6 +100,7 @@ def table14(frame: pl.DataFrame, used: pl.DataFrame, min_inactive: int = 3) -> T
     notes = (
         "Churn values at different Ω are not comparable; windows swapped per event, which equals tokens swapped per "
         "generated token, are. The paper's text states no FMM value of this table.",
+        O2_NOTE,
         *_notes(rows),
     )
     title = "Table 14. Future Missed Mass and historical-set churn"
@@ -182,6 +202,7 @@ def _fraction(moved: float | None, pairs: float | None) -> str:
 def table17b(frame: pl.DataFrame, used: pl.DataFrame, min_inactive: int = 3) -> Table:
     """R3 under each importance estimator (Table 17, second possibility)."""
     rows = importance.compare(frame, min_inactive)
+    rows = rows.join(regret.regret(frame), on="policy", how="left", maintain_order="left")
     reading = frame.filter(pl.col("metric") == "fmm")["reading"][0]
     rows = rows.with_columns(reading=pl.lit(reading), layers=pl.lit(frame["layer"].n_unique()))
     columns = (
@@ -190,6 +211,7 @@ def table17b(frame: pl.DataFrame, used: pl.DataFrame, min_inactive: int = 3) -> 
         Column(("fmm_low", "fmm_high"), "95% interval", limits(percent()), "FMM"),
         Column(("difference",), "less cumulative's, points", percent(2), "FMM"),
         Column(("difference_low", "difference_high"), "95% interval, paired", limits(percent(2)), "FMM"),
+        *AGAINST_O2,
         Column(("churn",), "churn", number(4)),
         Column(("qsa",), "QSA", number(4)),
         Column(("r_q",), "R_Q", number(3)),
@@ -199,7 +221,8 @@ def table17b(frame: pl.DataFrame, used: pl.DataFrame, min_inactive: int = 3) -> 
     )
     notes = (
         "The paper's text states no number for any estimator (Appendix J). The oracle ranks by the attention of the "
-        "coming horizon, which no cache knows; it is greedy, so not quite a bound.",
+        "coming horizon, which no cache knows; it is greedy; irreversible is O2, the best there could be.",
+        O2_NOTE,
         *_notes(rows),
     )
     return Table("table17b", "Table 17b. R3 under each importance estimator", _with_bytes(rows, used), columns, notes)
@@ -207,7 +230,9 @@ def table17b(frame: pl.DataFrame, used: pl.DataFrame, min_inactive: int = 3) -> 
 
 def table18(frame: pl.DataFrame, used: pl.DataFrame, min_inactive: int = 3) -> Table:
     """R3 with and without promotion, paired on the same traces (Table 18)."""
-    rows = promotion.compare(frame, min_inactive)
+    rows = promotion.compare(frame, min_inactive).join(
+        _against_o2(frame), on="quantity", how="left", maintain_order="left"
+    )
     rows = rows.with_columns(label=pl.col("quantity").replace_strict(QUANTITY_NAMES), policy=pl.lit(promotion.WITH))
     columns = (
         Column(("label",), "quantity", text),
@@ -222,6 +247,7 @@ def table18(frame: pl.DataFrame, used: pl.DataFrame, min_inactive: int = 3) -> T
     notes = (
         "Both conditions replay the same traces; the paper's use different articles, and it does not say how many "
         "its Q→F count covers.",
+        O2_NOTE,
         *_notes(rows),
     )
     title = "Table 18. Promotion from the quantized tier, R3"
@@ -233,7 +259,19 @@ def _condition_columns(side: str, spanner: str) -> tuple[Column, ...]:
         Column(("quantity", side), "value", _quantity, spanner),
         Column(("quantity", f"{side}_low", f"{side}_high"), "95% interval", _span, spanner),
         Column(("quantity", f"published_{side}"), PAPER, _quantity, spanner),
+        *(replace(one, names=(f"{one.names[0]}_{side}",), spanner=spanner) for one in AGAINST_O2),
     )
+
+
+def _against_o2(frame: pl.DataFrame) -> pl.DataFrame:
+    """Regret and gap closed of both conditions, in one row for the quantity `fmm`."""
+    found = regret.regret(frame).select("policy", "regret", "closed")
+    told = {"quantity": "fmm"}
+    for side, name in {"without": promotion.WITHOUT, "with": promotion.WITH}.items():
+        of = found.filter(pl.col("policy") == name)
+        told |= {f"{x}_{side}": of[x][0] if len(of) else None for x in ("regret", "closed")}
+    numbers = {name: pl.Float64 for name in told if name != "quantity"}
+    return pl.DataFrame([told], schema_overrides=numbers)
 
 
 def _writer(quantity: str) -> Callable[[float | None], str]:
