@@ -9,7 +9,7 @@ from tiny_models import build, transformers_noise
 
 from qevict_diag.articles import Source
 from qevict_diag.errors import InputError, ModelError, RecordError
-from qevict_diag.record import RecordOptions, parse_layers, record
+from qevict_diag.record import RecordOptions, parse_layers, record, recorder
 from qevict_diag.record.decode import distinct_ngrams
 from qevict_diag.record.interface import intercept
 from qevict_diag.trace import Trace
@@ -371,3 +371,14 @@ def test_encoder_decoder_is_refused(tmp_path):
     model = T5ForConditionalGeneration(T5Config(vocab_size=128, d_model=8, d_kv=4, d_ff=8, num_layers=1, num_heads=2))
     with pytest.raises(ModelError, match="encoder-decoder"):
         record(model, None, [source()], OPTIONS, out=tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("version", "noted"), [("4.55.4", True), ("4.57.6", False), ("5.24.1", False), ("6.0.0.dev0", True)]
+)
+def test_untested_transformers_are_noted(monkeypatch, version, noted):
+    monkeypatch.setattr(recorder.metadata, "version", lambda name: version)
+    note = recorder.note_untested()
+    assert (note is not None) == noted
+    if noted:
+        assert f"transformers {version} is outside of 4.56 to 5.24" in note

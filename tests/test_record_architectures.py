@@ -125,7 +125,11 @@ def _keys_into_rotary(family, tokens):
             caught[call.module.layer_idx] = key if key.shape[1] == len(tokens) else key.transpose(0, 1)
         last.clear()
 
-    with torch.inference_mode(), watch_rotary(model, last.append), intercept(model, attention):
+    with (
+        torch.inference_mode(),
+        watch_rotary(model, lambda describe: last.append(describe())),
+        intercept(model, attention),
+    ):
         model(input_ids=tokens[None], use_cache=False)
     return caught
 

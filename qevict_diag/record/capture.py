@@ -63,9 +63,9 @@ class Capture:
         self._plans = {p.spec.layer: p for p in plans if wanted is None or p.spec.layer in wanted}
         self._layers: dict[int, _Layer] = {}
         self._ropes = RopeTables([plan.spec for plan in plans])
-        self._calls: list[RotaryCall] = []
+        self._calls: list[Callable[[], RotaryCall | None]] = []
 
-    def rotary(self, call: RotaryCall) -> None:
+    def rotary(self, call: Callable[[], RotaryCall | None]) -> None:
         """Observe a rotary function; its tables belong to the attention call that follows."""
         self._calls.append(call)
 

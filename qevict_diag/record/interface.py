@@ -15,7 +15,6 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
-import torch
 from torch import Tensor
 
 from qevict_diag.errors import RecordError
@@ -81,6 +80,7 @@ def modelling_modules(model: Any) -> list[Any]:
 class _Watch:
     modules: frozenset[int]
     observer: Observer
+    wrapped: dict[Callable, Callable] = field(default_factory=dict)
 
     def hand_over(self, original: Callable) -> Callable:
         """`get_interface` or `__getitem__`, whose result is wrapped."""
@@ -92,19 +92,21 @@ class _Watch:
         return get
 
     def wrap(self, kernel: Callable) -> Callable:
-        """The kernel, which also shows its call to the observer."""
-        if getattr(kernel, "_qevict_watched", False):
+        """The kernel, which also shows its call to the observer; one wrapper per kernel."""
+        if kernel in self.wrapped.values():
             return kernel
+        if kernel not in self.wrapped:
+            self.wrapped[kernel] = self._watched(kernel)
+        return self.wrapped[kernel]
 
+    def _watched(self, kernel: Callable) -> Callable:
         @functools.wraps(kernel)
-        @torch.compiler.disable
         def watched(
-            module: Any, query: Tensor, key: Tensor, value: Tensor, attention_mask: Any = None, *args: Any, **kw: Any
+            module: Any, query: Tensor, key: Tensor, value: Tensor, attention_mask: Any = None, **kw: Any
         ) -> Any:
-            result = kernel(module, query, key, value, attention_mask, *args, **kw)
+            result = kernel(module, query, key, value, attention_mask, **kw)
             if id(module) in self.modules:
                 self.observer(AttentionCall(module, query, key, value, attention_mask, result[0], kw))
             return result
 
-        watched._qevict_watched = True  # type: ignore[attr-defined]
         return watched

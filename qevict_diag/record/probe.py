@@ -1,6 +1,6 @@
 """A dry run of a few tokens: which layers attend, how, and whether they can be recorded at all."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -105,8 +105,10 @@ class _Seen:
     calls: list[RotaryCall] = field(default_factory=list)
     tables: list[tuple[Tensor, Tensor]] = field(default_factory=list)
 
-    def rotary(self, call: RotaryCall) -> None:
-        self.calls.append(call)
+    def rotary(self, describe: Callable[[], RotaryCall | None]) -> None:
+        call = describe()
+        if call is not None:
+            self.calls.append(call)
 
     def attention(self, call: AttentionCall) -> None:
         spec = call_spec(call)

@@ -3,9 +3,11 @@
 import functools
 import json
 import math
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict, replace
+from importlib import metadata
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +28,7 @@ from qevict_diag.record.rotary import watch_rotary
 from qevict_diag.trace import Trace
 from qevict_diag.trace_writer import TraceWriter, refuse_existing
 
+TESTED = ((4, 56), (5, 24))  # releases of transformers, first and last; see noxfile.py
 Progress = Callable[[int, int], None]  # layer positions done, of how many in the whole recording
 
 
@@ -47,6 +50,9 @@ def record(
     options, are kept and only the others are recorded. InputError for a text that is too short or a target that exists,
     ModelError for a model that cannot be recorded, RecordError when the recording disagrees with the model.
     """
+    note = note_untested()
+    if note is not None:
+        warnings.warn(note, stacklevel=2)
     model = getattr(model, "_orig_mod", model)  # what torch.compile wraps: compiled code is recorded uncompiled
     targets = [Path(out) / name for name in unique_names(sources)]
     who = dict(identity or identify(model, getattr(model.config, "name_or_path", "") or type(model).__name__))
@@ -82,6 +88,19 @@ def _record_all(
         some = [source for source, _ in todo[batch]], [target for _, target in todo[batch]]
         job = _Batch(model, plans, options, *some, who)
         job.record(torch.tensor(prompts[batch]), functools.partial(_advance, progress, done, total))
+
+
+def note_untested() -> str | None:
+    """What to know about the installed transformers: None within the range of releases the recorder is tested with."""
+    version = metadata.version("transformers")
+    number = tuple(int(part) for part in version.split(".")[:2])
+    if TESTED[0] <= number <= TESTED[1]:
+        return None
+    low, high = (".".join(map(str, bound)) for bound in TESTED)
+    return (
+        f"transformers {version} is outside of {low} to {high}, which the recorder is tested with; "
+        "its self-check still compares every layer with the model's own kernel"
+    )
 
 
 def _advance(progress: Progress, done: int, total: int, seen: int) -> None:

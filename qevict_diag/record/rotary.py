@@ -8,6 +8,7 @@ question. DeepSeek's interleaved weights rotate pairs (2c, 2c+1) and store them 
 un-rotated up to a fixed permutation of channels.
 """
 
+import functools
 import inspect
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
@@ -62,10 +63,13 @@ class RopeTables:
         self._owners = {spec.layer: spec for spec in first.values()}
         self._parts: dict[str, list[tuple[Tensor, Tensor]]] = {name: [] for name in first}
 
-    def keep(self, layer: int, call: RotaryCall) -> None:
-        """Keep the tables of ``call`` if ``layer`` is the one that speaks for its kind."""
+    def keep(self, layer: int, describe: Callable[[], RotaryCall | None]) -> None:
+        """Keep the tables of a call if ``layer`` is the one that speaks for its kind."""
         spec = self._owners.get(layer)
-        if spec is not None and spec.rope is not None and spec.rope_style is not None:
+        if spec is None:
+            return
+        call = describe()
+        if call is not None and spec.rope is not None and spec.rope_style is not None:
             self._parts[spec.rope].append(call.full(spec.rotary_dim, spec.rope_style))
 
     def stacked(self, names: Iterable[str | None]) -> dict[str, Tensor]:
@@ -82,9 +86,15 @@ class RopeTables:
         }
 
 
+RotaryObserver = Callable[[Callable[[], RotaryCall | None]], None]
+
+
 @contextmanager
-def watch_rotary(model: Any, observer: Callable[[RotaryCall], None]) -> Iterator[None]:
-    """Show ``observer`` every call of the rotary functions that ``model``'s modelling modules define."""
+def watch_rotary(model: Any, observer: RotaryObserver) -> Iterator[None]:
+    """Tell ``observer`` of every call of the rotary functions in ``model``'s modelling modules.
+
+    It gets a function that describes the call (None when that has no tables): few calls need a description.
+    """
     with ExitStack() as patches:
         for namespace in modelling_modules(model):
             for name in _rotary_functions(namespace):
@@ -133,15 +143,13 @@ def _rotary_functions(namespace: Any) -> list[str]:
     ]
 
 
-def _watched(function: Callable, observer: Callable[[RotaryCall], None]) -> Callable:
+def _watched(function: Callable, observer: RotaryObserver) -> Callable:
     signature = inspect.signature(function)
 
-    @torch.compiler.disable
+    @functools.wraps(function)
     def watched(*args: Any, **kwargs: Any) -> Any:
         result = function(*args, **kwargs)
-        call = _describe(signature.bind(*args, **kwargs).arguments, result)
-        if call is not None:
-            observer(call)
+        observer(lambda: _describe(signature.bind(*args, **kwargs).arguments, result))
         return result
 
     return watched
