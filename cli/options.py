@@ -54,8 +54,11 @@ def settings(
 
 
 def open_traces(paths: list[Path]) -> "list[Trace]":
-    """Open trace folders; a folder that is no trace itself stands for the traces in it."""
-    from qevict_diag.errors import TraceError
+    """Open trace folders; a folder that is no trace itself stands for the traces in it.
+
+    InputError for two traces of one name: rows are told apart by it, so they would be counted as one article.
+    """
+    from qevict_diag.errors import InputError, TraceError
     from qevict_diag.trace import Trace
 
     found: list[Path] = []
@@ -64,4 +67,11 @@ def open_traces(paths: list[Path]) -> "list[Trace]":
         found += [path] if (path / "manifest.json").exists() or not inside else inside
     if not found:
         raise TraceError("no trace given; name trace folders, or a folder of traces as written by `record --out`")
-    return [Trace.open(path) for path in found]
+    opened = [Trace.open(path) for path in found]
+    names = [trace.name for trace in opened]
+    for trace in opened:
+        if names.count(trace.name) > 1:
+            raise InputError(
+                f"trace name {trace.name} stands twice, once at {trace.path}; give each trace its own name"
+            )
+    return opened

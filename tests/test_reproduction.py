@@ -134,6 +134,12 @@ def test_bad_requests_are_told_before_any_work(words, told):
     assert told in str(done.exception)
 
 
+def test_two_traces_of_one_name_are_refused(made, request_):
+    done = command("table", "14", request_.folder(EARLY) / "one", request_.folder(LATE) / "one", "--quiet")
+    assert isinstance(done.exception, InputError)
+    assert "trace name one stands twice" in str(done.exception)
+
+
 def test_reproduce_asks_for_what_it_was_told(monkeypatch, tmp_path, made):
     asked = []
     monkeypatch.setattr(reproduction, "reproduce", lambda request, progress: asked.append(request) or made[0])
