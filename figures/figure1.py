@@ -31,7 +31,8 @@ TIER_INKS = {"full": "#0B4F8A", "quantized": "#2F7FB5", "evicted": "#9A6A35", "l
 
 
 def plot_figure1(frame: pl.DataFrame) -> Figure:
-    """Draw both panels side by side, 7.2 inches wide."""
+    """Draw both panels side by side, 7.2 inches wide; of the measured policies those of the paper's figure."""
+    frame = frame.filter(pl.col("policy").is_in(POLICIES))
     with style():
         figure = Figure(figsize=(7.2, 2.75), layout=ConstrainedLayoutEngine(wspace=0.06))
         left, right = figure.subplots(1, 2, width_ratios=(1.45, 1))

@@ -13,7 +13,7 @@ from qevict_diag.figures import figure1, style
 
 @pytest.fixture(scope="module")
 def frame():
-    return frames.measurements(decode=64)
+    return frames.measurements(decode=64, policies=figure1.POLICIES)
 
 
 @pytest.fixture(scope="module")
@@ -113,3 +113,9 @@ def test_the_style_leaves_no_trace():
     with style.style():
         assert mpl.rcParams["font.size"] == 7
     assert mpl.rcParams["font.size"] == before
+
+
+def test_figure1_shows_the_papers_conditions_alone():
+    figure = figure1.plot_figure1(frames.measurements(decode=64))
+    assert set(lines(figure.axes[0])) == set(figure1.POLICIES)
+    assert "R3-one-way" in lines(figure1.plot_fmm(frames.measurements(decode=64)))

@@ -96,8 +96,8 @@ def test_table17b_puts_the_best_estimator_first(built):
 def test_table18_pairs_the_conditions_and_counts_whole_transitions(built):
     rows = {row[0]: row for row in built["18"].cells()}
     assert rows["FMM (%), lower is better"][3] == "16.80"
-    assert rows["Q→F transitions, all layers and articles"][6] == "639"
-    assert rows["FMM (%), lower is better"][7].startswith("−")
+    assert rows["Q→F transitions, all layers and articles"][8] == "639"
+    assert rows["FMM (%), lower is better"][11].startswith("−")
 
 
 def test_the_other_minimum_inactivity(measured):
@@ -167,3 +167,24 @@ def test_claims_as_tables(measured):
     for form in table_model.FORMATS:
         assert table_model.render(summary, form)
         assert table_model.render(checks, form)
+
+
+def test_tables_of_missed_mass_have_the_regret_and_the_gap_closed():
+    policies = ("R3", "R3-one-way", "R3[random:0]", "R3[random:1]", "R3[irreversible]")
+    values = dict(zip(policies, (0.3, 0.35, 0.5, 0.6, 0.1), strict=True))
+    rows = [
+        ("a", "m", name, "1/5", "fmm", "", layer, 0, 0, 0, None, None, value, value, 1.0)
+        for name, value in values.items()
+        for layer in (0, 1)
+    ]
+    frame = pl.DataFrame(rows, schema=frames.SCHEMA, orient="row")
+    found = tables._against_o2(frame).row(0, named=True)
+    assert found["regret_with"] == pytest.approx(0.2)
+    assert found["closed_with"] == pytest.approx((0.55 - 0.3) / (0.55 - 0.1))
+    assert found["regret_without"] == pytest.approx(0.25)
+
+
+def test_a_table_of_missed_mass_asks_for_its_bounds():
+    assert "R1[irreversible]" in tables.TABLES["14"].bounds
+    assert "R3[random:2]" in tables.TABLES["18"].bounds
+    assert tables.TABLES["16"].bounds == ()
