@@ -101,12 +101,11 @@ class _Watch:
 
     def _watched(self, kernel: Callable) -> Callable:
         @functools.wraps(kernel)
-        def watched(
-            module: Any, query: Tensor, key: Tensor, value: Tensor, attention_mask: Any = None, **kw: Any
-        ) -> Any:
-            result = kernel(module, query, key, value, attention_mask, **kw)
+        def watched(module: Any, query: Tensor, key: Tensor, value: Tensor, *args: Any, **options: Any) -> Any:
+            result = kernel(module, query, key, value, *args, **options)
             if id(module) in self.modules:
-                self.observer(AttentionCall(module, query, key, value, attention_mask, result[0], kw))
+                mask = args[0] if args else options.get("attention_mask")
+                self.observer(AttentionCall(module, query, key, value, mask, result[0], options))
             return result
 
         return watched

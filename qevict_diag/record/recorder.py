@@ -28,7 +28,7 @@ from qevict_diag.record.rotary import watch_rotary
 from qevict_diag.trace import Trace
 from qevict_diag.trace_writer import TraceWriter, refuse_existing
 
-TESTED = ((4, 56), (5, 24))  # releases of transformers, first and last; see noxfile.py
+TESTED = ((4, 57), (5, 24))  # releases of transformers, first and last; see noxfile.py
 Progress = Callable[[int, int], None]  # layer positions done, of how many in the whole recording
 
 
