@@ -36,6 +36,7 @@ def record(
     ] = False,
     dtype: Annotated[str | None, typer.Option(help="Store queries, keys, values as fp16 or bf16.")] = None,
     prompt_queries: Annotated[str, typer.Option(help="How many of the last prompt queries to store, or all.")] = "64",
+    column_sums: Annotated[str, typer.Option(help="exact, or probes:10% to estimate from random queries.")] = "exact",
     batch: Annotated[int, typer.Option(help="How many texts are decoded together.")] = 8,
     chunk: Annotated[int | None, typer.Option(help="Prompt tokens per forward pass. Default: all.")] = None,
     block: Annotated[int, typer.Option(help="MiB that the column sums may take at a time.")] = 32,
@@ -62,7 +63,7 @@ def record(
     from qevict_diag.inputs import chat as chat_messages
     from qevict_diag.inputs import shard as part_of
     from qevict_diag.models import load, torch_dtype
-    from qevict_diag.record import RecordOptions, parse_layers
+    from qevict_diag.record import RecordOptions, parse_layers, parse_probes
     from qevict_diag.record import plan as plan_recording
     from qevict_diag.record import record as record_traces
 
@@ -77,6 +78,7 @@ def record(
         store_attention=store_attention,
         dtype=None if dtype is None else str(torch_dtype(dtype)).removeprefix("torch."),
         prompt_queries=_count(prompt_queries),
+        probes=parse_probes(column_sums),
         batch=batch,
         chunk=chunk,
         block_bytes=block << 20,
@@ -151,7 +153,9 @@ def _report(paths: list[Path], as_json: bool) -> None:
     for row in rows:
         share = row["distinct_4grams"]
         loop = "" if share is None else f", {share:.0%} of the continuation's 4-grams distinct"
-        typer.echo(f"{row['trace']}  {row['prefill']}+{row['decode']} tokens, {row['bytes'] / 1e6:.1f} MB{loop}")
+        sums = row["column_sums"]
+        off = "" if sums is None else f", column sums estimated, {sums['relative_error']:.1%} off"
+        typer.echo(f"{row['trace']}  {row['prefill']}+{row['decode']} tokens, {row['bytes'] / 1e6:.1f} MB{loop}{off}")
 
 
 def _row(trace: Any) -> dict[str, Any]:
@@ -160,5 +164,6 @@ def _row(trace: Any) -> dict[str, Any]:
         "prefill": trace.shape.prefill,
         "decode": trace.shape.decode,
         "bytes": sum(entry.bytes for entry in trace.files.values()),
+        "column_sums": trace.entry("recorder").get("column_sums"),
         "distinct_4grams": trace.entry("source").get("distinct_4grams"),
     }

@@ -9,7 +9,7 @@ from tiny_models import build, transformers_noise
 
 from qevict_diag.articles import Source
 from qevict_diag.errors import InputError, ModelError, RecordError
-from qevict_diag.record import RecordOptions, parse_layers, record, recorder
+from qevict_diag.record import RecordOptions, parse_layers, parse_probes, record, recorder
 from qevict_diag.record.decode import distinct_ngrams
 from qevict_diag.record.interface import intercept
 from qevict_diag.trace import Trace
@@ -82,6 +82,33 @@ def test_block_size_does_not_change_column_sums(tmp_path):
     (small,) = traces(tmp_path / "small", source(length=200), block_bytes=1 << 16, prefill=180)
     (large,) = traces(tmp_path / "large", source(length=200), prefill=180)
     assert_same_layers(small, large)
+
+
+@pytest.mark.parametrize("chunk", [None, 11])
+def test_probes_estimate_the_column_sums_and_say_how_well(tmp_path, chunk):
+    text = source(length=200)
+    (exact,) = traces(tmp_path / "exact", text, prefill=180)
+    (half,) = traces(tmp_path / "half", text, prefill=180, probes=0.5, chunk=chunk)
+    (few,) = traces(tmp_path / "few", text, prefill=180, probes=0.05, chunk=chunk)
+    half.verify()
+    measured = [trace.entry("recorder")["column_sums"] for trace in (half, few)]
+    for trace, said in zip((half, few), measured, strict=True):
+        off = (trace.layer(0).prompt_mass - exact.layer(0).prompt_mass).abs().sum(-1).mean() / 180
+        assert said["relative_error"] == pytest.approx(float(off), rel=1e-3)
+        assert said["measured_in_layer"] == 0
+    assert 0 < measured[0]["relative_error"] < measured[1]["relative_error"] < 1
+    assert "column_sums" not in exact.entry("recorder")
+
+
+def test_parse_probes():
+    assert parse_probes("exact") is None
+    assert parse_probes("probes:10%") == parse_probes("probes:0.1") == 0.1
+    for wrong in ("", "probes", "probes:", "probes:x", "10%"):
+        with pytest.raises(InputError, match="write exact, or probes:10%"):
+            parse_probes(wrong)
+    for wrong in ("probes:0%", "probes:100%", "probes:7"):
+        with pytest.raises(InputError, match="a share between 0 and 1"):
+            replace(OPTIONS, probes=parse_probes(wrong))
 
 
 def test_sampling_is_seeded_and_independent_of_the_batch(tmp_path):

@@ -14,7 +14,7 @@ from qevict_diag.errors import RecordError
 from qevict_diag.layer_trace import AttentionSpec, visible
 from qevict_diag.products import attention_output, column_sums, row_lse
 from qevict_diag.record.interface import AttentionCall
-from qevict_diag.record.options import RecordOptions
+from qevict_diag.record.options import RecordOptions, probe_positions
 from qevict_diag.record.probe import LayerPlan, layer_number
 from qevict_diag.record.rotary import RopeTables, RotaryCall
 
@@ -47,6 +47,7 @@ class _Layer:
     query: Tensor
     prompt_mass: Tensor
     prompt_query: Tensor
+    exact: Tensor | None = None  # exact sums [B, H, P] of the layer in which an estimate's error is measured
     seen: int = 0
     residual: float = 0.0
 
@@ -63,6 +64,8 @@ class Capture:
         self._plans = {p.spec.layer: p for p in plans if wanted is None or p.spec.layer in wanted}
         self._layers: dict[int, _Layer] = {}
         self._ropes = RopeTables([plan.spec for plan in plans])
+        self._probes = probe_positions(options)
+        self.sums_error: float | None = None  # of estimated column sums: mean over heads of Σ|estimate - exact| / P
         self._calls: list[Callable[[], RotaryCall | None]] = []
 
     def rotary(self, call: Callable[[], RotaryCall | None]) -> None:
@@ -106,11 +109,13 @@ class Capture:
         if plan.spec.layer not in self._layers:
             batch, device, dtype = call.query.shape[0], call.query.device, call.query.dtype
             shape, kept = (batch, plan.heads), len(self._options.prompt_query_positions)
+            measured = self._probes is not None and plan.spec.layer == min(self._plans)
             self._layers[plan.spec.layer] = _Layer(
                 plan,
                 torch.empty((*shape, self._options.decode, plan.head_dim), dtype=dtype, device=device),
                 torch.zeros((*shape, self._options.prefill), device=device),
                 torch.empty((*shape, kept, plan.head_dim), dtype=dtype, device=device),
+                torch.zeros((*shape, self._options.prefill), device=device) if measured else None,
             )
         return self._layers[plan.spec.layer]
 
@@ -131,11 +136,23 @@ class Capture:
 
     def _keep_prompt(self, layer: _Layer, call: AttentionCall, first: int, stop: int) -> None:
         for b, (query, key) in enumerate(zip(call.query, call.key, strict=True)):
-            layer.prompt_mass[b, :, :stop] += column_sums(query, key, layer.plan.spec, first, self._options.block_bytes)
+            layer.prompt_mass[b, :, :stop] += self._prompt_sums(query, key, layer.plan.spec, first)
+            if layer.exact is not None:
+                layer.exact[b, :, :stop] += column_sums(query, key, layer.plan.spec, first, self._options.block_bytes)
         kept = self._options.prompt_query_positions
         start = max(first, kept.start)
         if start < stop and len(kept):
             layer.prompt_query[:, :, start - kept.start : stop - kept.start] = call.query[:, :, start - first :]
+
+    def _prompt_sums(self, query: Tensor, key: Tensor, spec: AttentionSpec, first: int) -> Tensor:
+        """Exact column sums of the queries from ``first`` on, or their estimate from the probes among them."""
+        if self._probes is None:
+            return column_sums(query, key, spec, first, self._options.block_bytes)
+        some = self._probes[(self._probes >= first) & (self._probes < first + query.shape[1])]
+        if not len(some):
+            return query.new_zeros(())
+        sums = column_sums(query[:, some - first], key, spec, some, self._options.block_bytes)
+        return sums * (self._options.prefill / len(self._probes))
 
     def _complete(self, layer: _Layer, call: AttentionCall) -> None:
         spec, prefill = layer.plan.spec, self._options.prefill
@@ -146,6 +163,8 @@ class Capture:
                     spec.layer, b, layer.query[b], key, value, layer.prompt_mass[b], layer.prompt_query[b], lse
                 )
             )
+        if layer.exact is not None:
+            self.sums_error = float((layer.prompt_mass - layer.exact).abs().sum(-1).mean() / prefill)
         layer.query = layer.prompt_mass = layer.prompt_query = torch.empty(0)
 
 

@@ -94,6 +94,11 @@ def source_entry(source: Source, tokens: Sequence[int], options: RecordOptions) 
     }
 
 
+def estimate_entry(options: RecordOptions, layer: int, error: float) -> dict[str, Any]:
+    """The manifest's ``recorder.column_sums`` of estimated sums, with the error that was measured in one layer."""
+    return {"probes": options.probes, "relative_error": error, "measured_in_layer": layer}
+
+
 _WIDTHS = ("heads", "kv_heads", "head_dim", "value_dim")
 
 

@@ -4,6 +4,9 @@ import re
 from dataclasses import dataclass
 from typing import Literal, get_args
 
+import torch
+from torch import Tensor
+
 from qevict_diag.errors import InputError
 
 Continuation = Literal["greedy", "sample", "teacher"]
@@ -18,6 +21,7 @@ class RecordOptions:
     tokens). ``layers``: None for all. ``dtype``: store queries, keys and values as float16 or bfloat16 instead of the
     model's own. ``prompt_queries``: how many of the last prompt queries to store, -1 for all. ``chunk``: prompt tokens
     per forward pass, None for one pass. ``block_bytes``: what the temporary arrays of the column sums may take.
+    ``probes``: None for exact column sums, or the share of prompt queries, drawn at random, that estimates them.
     ``redact_text``: keep the token ids and the text's checksum out of the trace.
     """
 
@@ -33,6 +37,7 @@ class RecordOptions:
     batch: int = 8
     chunk: int | None = None
     block_bytes: int = 32 << 20
+    probes: float | None = None
     redact_text: bool = False
 
     def __post_init__(self) -> None:
@@ -47,6 +52,9 @@ class RecordOptions:
         if not self.temperature > 0:
             raise InputError(f"temperature is {self.temperature}; it must be above 0 (use greedy for 0)")
 
+        if self.probes is not None and not 0 < self.probes < 1:
+            raise InputError(f"probes is {self.probes}; a share between 0 and 1 is needed, or none for exact sums")
+
     @property
     def length(self) -> int:
         """T = P + G."""
@@ -57,6 +65,27 @@ class RecordOptions:
         """Positions of the stored prompt queries."""
         count = self.prefill if self.prompt_queries == ALL_QUERIES else min(self.prompt_queries, self.prefill)
         return range(self.prefill - count, self.prefill)
+
+
+def probe_positions(options: RecordOptions) -> Tensor | None:
+    """Ascending positions of the prompt queries that estimate the column sums; None when all of them do."""
+    if options.probes is None:
+        return None
+    count = max(1, round(options.probes * options.prefill))
+    generator = torch.Generator().manual_seed(options.seed)
+    return torch.randperm(options.prefill, generator=generator)[:count].sort().values
+
+
+def parse_probes(text: str) -> float | None:
+    """The share in ``probes:10%`` or ``probes:0.1``; None for ``exact``."""
+    found = re.fullmatch(r"probes:(\d{1,3}(?:\.\d{1,6})?)(%?)", text)
+    if text == "exact":
+        return None
+    if found is None:
+        raise InputError(
+            f"column sums {text!r}; write exact, or probes:10% for an estimate from a tenth of the queries"
+        )
+    return float(found[1]) / (100 if found[2] else 1)
 
 
 def parse_layers(text: str) -> tuple[int, ...]:

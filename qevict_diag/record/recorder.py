@@ -18,7 +18,7 @@ from qevict_diag.articles import Source, unique_names
 from qevict_diag.errors import InputError
 from qevict_diag.models import identify
 from qevict_diag.record.capture import Capture, CapturedLayer
-from qevict_diag.record.contents import layer_tensors, manifest, shape, source_entry
+from qevict_diag.record.contents import estimate_entry, layer_tensors, manifest, shape, source_entry
 from qevict_diag.record.decode import run
 from qevict_diag.record.interface import intercept
 from qevict_diag.record.options import RecordOptions
@@ -199,6 +199,8 @@ class _Batch:
         specs = [replace(self.specs[number], pv_residual=residual) for number, residual in residuals]
         content = manifest(self.plans, specs, self.options, self.who)
         content["shape"] = shape(self.plans[0], self.options, self._model_layers(), vocabulary(self.model))
+        if capture.sums_error is not None:
+            content["recorder"]["column_sums"] = estimate_entry(self.options, specs[0].layer, capture.sums_error)
         content["source"] = source_entry(self.sources[i], tokens.tolist(), self.options)
         return writer.publish(content)
 
