@@ -72,4 +72,6 @@ def _print(made: "Reproduction", out: Path) -> None:
         table.add_row(row["claim"], verdict, row["text"], row["numbers"])
     console = Console()
     console.print(table)
+    for warning in made.warnings:
+        console.print(f"\n[yellow]{warning}[/]", highlight=False)
     console.print(f"\n{len(made.files)} files in {out}; open {out / 'index.html'}", highlight=False)

@@ -44,6 +44,7 @@ h2 { font-size: 19px; margin: 44px 0 12px; padding-top: 14px; border-top: 1px so
 dl.facts { display: grid; grid-template-columns: repeat(auto-fit, minmax(200px, 1fr)); gap: 10px 24px; margin: 18px 0; }
 dl.facts .wide { grid-column: span 2; }
 dl.facts dt { color: var(--muted); font-size: 12.5px; } dl.facts dd { margin: 0; overflow-wrap: anywhere; }
+.warning { border-left: 3px solid #c26a1a; background: #fdf3e8; padding: 9px 14px; margin: 0 0 10px; }
 .tally { display: flex; gap: 10px; flex-wrap: wrap; margin: 0 0 16px; }
 .tally span, .mark { border-radius: 4px; padding: 2px 9px; font-size: 13px; white-space: nowrap; font-weight: 600; }
 .holds { background: #dcefe6; color: #0b5d3f; } .fails { background: #fbe0d2; color: #8f3200; }
@@ -74,6 +75,7 @@ class Report:
     tables: Sequence[Table]
     facts: Mapping[str, str] = field(default_factory=dict)
     files: Sequence[str] = ()
+    warnings: Sequence[str] = ()
 
 
 def page(report: Report) -> str:
@@ -84,6 +86,7 @@ def page(report: Report) -> str:
         f"<h1>{escape(title)}</h1>",
         f'<p class="lead">{LEAD}</p>',
         _facts(report.facts),
+        *(f'<p class="warning">{escape(warning)}</p>' for warning in report.warnings),
         "<h2>The paper's twelve claims</h2>",
         _tally(summary),
         _claims(summary, report.evaluated),

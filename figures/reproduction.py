@@ -48,6 +48,7 @@ class Setting:
         return sum(len(policies) for policies, _ in self.measured)
 
 
+FEW_DISTINCT = 0.5  # share of distinct 4-grams below which a continuation is called a loop
 RANKED = importance.POLICIES[1:]  # R3 itself is among the conditions
 BOUNDS = tuple(
     name
@@ -92,6 +93,7 @@ class Reproduction:
     evaluated: pl.DataFrame
     model: str
     files: tuple[Path, ...]
+    warnings: tuple[str, ...] = ()
 
 
 def reproduce(request: Request, progress: Progress = lambda stage, done, total: None) -> Reproduction:
@@ -177,10 +179,10 @@ def write(
     files += [_parquet(frame, out / f"{name}.parquet") for name, frame in _measured(request, diagnostic, late).items()]
     names = tuple(file.name for file in files)
     drawing = (out / "figure1.svg").read_text(encoding="utf-8")
-    report = page.Report(model, drawing, evaluated, found, _facts(request, traces), names)
+    report = page.Report(model, drawing, evaluated, found, _facts(request, traces), names, loops(traces))
     files.append(atomic.write_text(out / "index.html", page.page(report)))
     progress("writing", 1, 1)
-    return Reproduction(evaluated, model, tuple(files))
+    return Reproduction(evaluated, model, tuple(files), loops(traces))
 
 
 def write_table(table: Table, folder: Path) -> list[Path]:
@@ -224,6 +226,19 @@ def _facts(request: Request, traces: dict[str, list[Trace]]) -> dict[str, str]:
     }
 
 
+def loops(traces: dict[str, list[Trace]]) -> tuple[str, ...]:
+    """Warn of continuations that repeat themselves: small models do, when decoding is greedy."""
+    shares = [(trace.manifest.get("source") or {}).get("distinct_4grams") for one in traces.values() for trace in one]
+    known = [share for share in shares if share is not None]
+    if not known or min(known) >= FEW_DISTINCT:
+        return ()
+    return (
+        f"The model fell into loops: only {min(known):.0%} to {max(known):.0%} of a continuation's 4-grams are "
+        "distinct. The numbers describe attention inside such loops; --continuation teacher measures the texts' own "
+        "words instead.",
+    )
+
+
 def _told(settings: Settings, min_inactive: int) -> str:
     budget = settings.budget
     return (
@@ -242,5 +257,11 @@ def as_json_text(made: Reproduction) -> str:
     """Claims and files as JSON, for programs."""
     summary = claims.summary(made.evaluated).fill_nan(None).to_dicts()
     checks = made.evaluated.fill_nan(None).to_dicts()
-    content = {"model": made.model, "claims": summary, "checks": checks, "files": [str(file) for file in made.files]}
+    content = {
+        "model": made.model,
+        "warnings": made.warnings,
+        "claims": summary,
+        "checks": checks,
+        "files": [str(file) for file in made.files],
+    }
     return json.dumps(content, ensure_ascii=False, indent=1)

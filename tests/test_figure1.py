@@ -18,7 +18,7 @@ def frame():
 
 @pytest.fixture(scope="module")
 def left(frame):
-    return figure1.plot_fmm(frame)
+    return figure1.plot_figure1(frame).axes[0]
 
 
 @pytest.fixture(scope="module")
@@ -37,6 +37,11 @@ def test_one_line_for_each_policy_with_its_series_in_percent(frame, left):
         rows = series.filter(pl.col("policy") == policy)
         assert np.asarray(line.get_xdata()) == pytest.approx(rows["step"].to_numpy())
         assert np.asarray(line.get_ydata()) == pytest.approx(rows["estimate"].to_numpy() * 100)
+
+
+def test_a_panel_shows_every_policy_it_is_given(frame):
+    other = frame.filter(pl.col("policy") == "R3").with_columns(policy=pl.lit("R3[random]"))
+    assert set(lines(figure1.plot_fmm(pl.concat([frame, other])))) == {*figure1.POLICIES, "R3[random]"}
 
 
 def test_bands_are_the_intervals(frame, left):

@@ -1,6 +1,7 @@
 """The whole path on a tiny model: traces are recorded once, everything is written, a wrong trace is refused."""
 
 import json
+from types import SimpleNamespace
 
 import polars as pl
 import pytest
@@ -75,6 +76,12 @@ def test_progress_reaches_the_end_of_every_stage(made):
         "writing",
     ]
     assert all(done == total for done, total in last.values())
+
+
+@pytest.mark.parametrize(("share", "warned"), [(0.03, True), (0.9, False), (None, False)])
+def test_a_model_that_loops_is_told(share, warned):
+    trace = SimpleNamespace(manifest={"source": {"distinct_4grams": share}})
+    assert bool(reproduction.loops({"512+256": [trace]})) is warned
 
 
 def test_traces_that_are_there_are_used_again(made, request_, monkeypatch):
