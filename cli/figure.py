@@ -1,4 +1,4 @@
-"""`qevict-diag figure`: draw a figure of the paper from traces."""
+"""`qevict-diag figure`: draw a figure from traces: the paper's Figure 1, or the time to return."""
 
 import json
 from pathlib import Path
@@ -10,7 +10,7 @@ from qevict_diag.cli import options
 
 
 def figure(
-    number: Annotated[str, typer.Argument(help="Which figure: 1.")],
+    number: Annotated[str, typer.Argument(help="1, or returns: time to return as a survival curve.")],
     traces: options.Traces,
     out: Annotated[Path, typer.Option(help="Picture to write: .pdf, .png or .svg.")],
     budget: options.Ratio = "1/5",
@@ -19,25 +19,31 @@ def figure(
     quantized_fraction: options.Fraction = "1/2",
     bits: options.Bits = 2,
     horizon: options.Horizon = 32,
+    min_inactive: options.Inactive = 3,
     reading: options.ReadingChoices = None,
     device: options.Device = "cpu",
     as_json: options.AsJson = False,
     quiet: options.Quiet = False,
 ) -> None:
-    """Draw Figure 1: missed mass over decoding with churn, and where the reference mass lies."""
+    """Draw Figure 1, missed mass over decoding and where the reference mass lies, or how long windows stay away."""
     from qevict_diag.cli.progress import layers_bar
     from qevict_diag.errors import InputError
-    from qevict_diag.figures import figure1
+    from qevict_diag.figures import figure1, returns_figure
     from qevict_diag.figures.style import picture_kind, save
     from qevict_diag.measure import measure, one_model
 
-    if number != "1":
-        raise InputError(f"figure {number}: there is 1")
+    known = {
+        "1": (figure1, figure1.plot_figure1),
+        "returns": (returns_figure, lambda frame: returns_figure.plot_returns(frame).figure),
+    }
+    if number not in known:
+        raise InputError(f"figure {number}: there are {', '.join(known)}")
     picture_kind(out)
     settings = options.settings(budget, sinks, recent, quantized_fraction, bits, horizon, reading, device)
     opened = options.open_traces(traces)
     one_model(opened)
+    module, draw = known[number]
     with layers_bar("replaying", opened, quiet) as progress:
-        found = measure(opened, figure1.POLICIES, figure1.METRICS, settings, progress=progress)
-    save(figure1.plot_figure1(found.frame), out)
+        found = measure(opened, module.POLICIES, module.METRICS, settings, min_inactive=min_inactive, progress=progress)
+    save(draw(found.frame), out)
     typer.echo(json.dumps({"figure": number, "file": str(out)}) if as_json else str(out))

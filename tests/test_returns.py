@@ -8,6 +8,7 @@ from random_traces import random_trace
 from qevict_diag.analyses.returns import curves, returned
 from qevict_diag.budget import Budget
 from qevict_diag.errors import MetricError
+from qevict_diag.figures.returns_figure import plot_returns
 from qevict_diag.measure import measure
 from qevict_diag.plan import Settings
 
@@ -46,3 +47,13 @@ def test_censoring_raises_the_share_that_returns_above_the_plain_rate(frame):
 def test_without_episodes_there_is_nothing_to_draw(frame):
     with pytest.raises(MetricError, match="episodes"):
         curves(frame.filter(pl.col("metric") != "episodes"))
+
+
+def test_the_picture_holds_the_curves(frame):
+    axes = plot_returns(frame)
+    table = returned(frame).filter(policy="R1", group="oracle", reading="")
+    line = next(line for line in axes.get_lines() if line.get_label() == "R1, oracle")
+    np.testing.assert_allclose(line.get_ydata()[1:], table["returned"].to_numpy() * 100)
+    assert line.get_ydata()[0] == 0
+    with pytest.raises(MetricError, match="eligible"):
+        plot_returns(frame, reading="scope=head")
