@@ -10,6 +10,7 @@ from qevict_diag.cli.record import record
 from qevict_diag.cli.replay import replay
 from qevict_diag.cli.reproduce import reproduce
 from qevict_diag.cli.sweep import sweep
+from qevict_diag.cli.sweep_figure import sweep_figure
 from qevict_diag.cli.table import table
 from qevict_diag.cli.verify import verify
 
@@ -23,6 +24,7 @@ COMMANDS = {
     "table": table,
     "reproduce": reproduce,
     "sweep": sweep,
+    "sweep-figure": sweep_figure,
     "budget": budget,
     "policies": policies,
     "metrics": metrics,

@@ -109,7 +109,7 @@ def plot_pareto(frame: pl.DataFrame, used: pl.DataFrame, *, ax: Axes | None = No
         _name_lines(ax, shown, "share")
         ax.set_xlabel("bytes used (% of FullKV, protected regions included)")
         ax.set_ylabel(NAMES["fmm"])
-        _finish(ax, found, "; thin steps: no setting that uses less misses less")
+        _finish(ax, found, "\nthin steps: no setting that uses less misses less")
         ax.set_ylim(bottom=0)
     return ax
 
@@ -250,6 +250,7 @@ def _name_lines(ax: Axes, rows: pl.DataFrame, x: str) -> None:
     low, high = _range(rows)
     heights = _above(low, spread_apart([end["estimate"] for end in ends], (high - low) * 0.058), (high - low) * 0.058)
     right, span = max(end[x] for end in ends), rows[x].max() - rows[x].min()
+    ax.set_xlim(right=right + 0.03 * span)
     for end, height in zip(ends, heights, strict=True):
         color = _look(end["policy"])[0]
         place = (right + 0.05 * span, height)

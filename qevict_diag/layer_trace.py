@@ -119,8 +119,8 @@ class LayerTrace:
             return None
         if self.cos is None or self.sin is None or self.spec.rope_style is None:
             raise MetricError(
-                f"layer {self.spec.layer} has a rotary embedding that the recorder could not identify, so its keys before "
-                "it are unknown; what needs them (the quantized tier) cannot be computed, use a two-tier policy"
+                f"layer {self.spec.layer} has imported rows, or a rotary embedding that recording did not identify: "
+                "its keys before it are unknown; what needs them (the quantized tier) is refused, use a two-tier policy"
             )
         return self.cos, self.sin, self.spec.rope_style
 

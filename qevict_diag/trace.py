@@ -9,11 +9,11 @@ docs/trace-format.md for the rules.
 """
 
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import torch
 from torch import Tensor
@@ -22,6 +22,10 @@ from qevict_diag.errors import MetricError, TraceError
 from qevict_diag.layer_trace import AttentionSpec, LayerTrace, TraceShape
 from qevict_diag.manifest import FORMAT, VERSION, Reader, checksum
 from qevict_diag.tensor_file import FileEntry, TensorFile, open_beneath, parse_json
+
+if TYPE_CHECKING:
+    import polars as pl
+    import xarray
 
 MANIFEST = "manifest.json"
 MAX_MANIFEST = 16 << 20
@@ -116,6 +120,18 @@ class Trace:
             f"{part}.{name}": (self.shape.length, width) for name, width in widths.items() for part in ("cos", "sin")
         }
         return self._file("rope.safetensors", shapes)
+
+    def to_polars(self, layer: int) -> "pl.DataFrame":
+        """Decode attention of one layer as a tidy frame; see `trace_export.attention_frame`."""
+        from qevict_diag.trace_export import attention_frame
+
+        return attention_frame(self, layer)
+
+    def to_xarray(self, layers: Sequence[int] | None = None) -> "xarray.Dataset":
+        """Decode attention and prompt masses with named axes; see `trace_export.to_xarray`."""
+        from qevict_diag.trace_export import to_xarray
+
+        return to_xarray(self, layers)
 
     def verify(self) -> None:
         """Check every byte and law of the trace; TraceError names the first that fails. See `trace_verify`."""

@@ -306,9 +306,9 @@ def test_unidentified_rotary_embedding_is_refused_where_it_matters(original):
     layer = Trace.open(original).layer(0)
     unknown = replace(layer, spec=replace(layer.spec, rope="unknown", rope_style=None), cos=None, sin=None)
     assert torch.equal(unknown.attention(), layer.attention())
-    with pytest.raises(MetricError, match="could not identify"):
+    with pytest.raises(MetricError, match="did not identify"):
         unknown.key_pre_rope()
-    with pytest.raises(MetricError, match="could not identify"):
+    with pytest.raises(MetricError, match="did not identify"):
         unknown.rotate(layer.key)
 
 

@@ -1,0 +1,31 @@
+"""`qevict-diag export` and `qevict-diag import`: traces to and from elsewhere."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+
+def export(
+    trace: Annotated[Path, typer.Argument(help="A trace folder.")],
+    parquet: Annotated[Path, typer.Option(help="New folder for the parquet files.")],
+    layers: Annotated[str | None, typer.Option(help="Layers to export, like 0,4,8-11. Default: all.")] = None,
+) -> None:
+    """Write the attention rows and prompt masses of a trace as parquet files, one per layer."""
+    from qevict_diag.record.options import parse_layers
+    from qevict_diag.trace import Trace
+    from qevict_diag.trace_export import export_parquet
+
+    for path in export_parquet(Trace.open(trace), parquet, None if layers is None else parse_layers(layers)):
+        typer.echo(f"{path}  {path.stat().st_size / 1e6:.1f} MB")
+
+
+def import_rows(
+    rows: Annotated[Path, typer.Argument(help="Safetensors with attention.L [H, G, T] and prompt_mass.L [H, P].")],
+    out: Annotated[Path, typer.Option(help="The trace folder to write.")],
+    model: Annotated[str, typer.Option(help="What to call the model.")] = "unknown",
+) -> None:
+    """Make a trace of attention rows that another engine has written; policies without a quantized tier can use it."""
+    from qevict_diag.trace_import import import_rows as write_trace
+
+    typer.echo(f"{write_trace(rows, out, model=model)}")

@@ -1,0 +1,55 @@
+"""`qevict-diag sweep-figure`: draw a sweep."""
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from qevict_diag.cli import options
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+    from qevict_diag.sweep import SweepFrames
+
+KINDS = ("pareto", "sensitivity", "heatmap")
+
+
+def sweep_figure(
+    kind: Annotated[str, typer.Argument(help="pareto, sensitivity or heatmap.")],
+    sweep: Annotated[Path, typer.Argument(help="Folder of the sweep.")],
+    out: Annotated[Path, typer.Option(help="Picture to write: .pdf, .png or .svg.")],
+    metric: Annotated[str, typer.Option(help="Metric of a sensitivity or a heat map; see `metrics`.")] = "fmm",
+    policy: Annotated[str, typer.Option(help="Policy of a heat map.")] = "R3",
+    model: Annotated[str | None, typer.Option(help="Which model, in a sweep of several.")] = None,
+    partial: Annotated[bool, typer.Option("--partial", help="Draw what is there of an unfinished sweep.")] = False,
+    as_json: options.AsJson = False,
+) -> None:
+    """Draw missed mass against bytes, the sensitivity to window, q and bits, or a layer × head map of a metric."""
+    from qevict_diag.errors import InputError
+    from qevict_diag.figures.style import picture_kind, save
+    from qevict_diag.metrics import METRICS
+    from qevict_diag.sweep import read
+
+    if kind not in KINDS:
+        raise InputError(f"figure {kind!r}: there are {', '.join(KINDS)}")
+    picture_kind(out)
+    if metric not in METRICS:
+        raise InputError(f"metric {metric!r}: there are {', '.join(METRICS)}")
+    save(_draw(kind, read(sweep, partial=partial), metric, policy, model), out)
+    typer.echo(json.dumps({"figure": kind, "file": str(out)}) if as_json else str(out))
+
+
+def _draw(kind: str, frames: "SweepFrames", metric: str, policy: str, model: str | None) -> "Figure":
+    import polars as pl
+
+    from qevict_diag.figures import sweep_figures
+
+    chosen = pl.lit(True) if model is None else pl.col("model") == model
+    rows = frames.measurements.filter(chosen, pl.col("metric") == ("fmm" if kind == "pareto" else metric)).collect()
+    if kind == "pareto":
+        return sweep_figures.plot_pareto(rows, frames.bytes.filter(chosen).collect()).get_figure()
+    if kind == "sensitivity":
+        return sweep_figures.plot_sensitivities(rows, metric)
+    return sweep_figures.plot_heatmap(rows, metric, policy).get_figure()

@@ -1,0 +1,76 @@
+"""Take a trace elsewhere: polars frames, parquet files, xarray datasets. Plain numpy is ``tensor.numpy()``."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import polars as pl
+import torch
+
+from qevict_diag.errors import InputError
+from qevict_diag.trace import Trace, layer_file_name
+
+if TYPE_CHECKING:
+    import xarray
+
+
+def attention_frame(trace: Trace, layer: int) -> pl.DataFrame:
+    """Decode attention of one layer: ``layer, head, step, position, attention``, without invisible positions."""
+    rows = trace.layer(layer).attention()
+    head, step, position = torch.nonzero(rows > 0, as_tuple=True)
+    columns = {"head": (head, pl.UInt16), "step": (step, pl.UInt32), "position": (position, pl.UInt32)}
+    frame = pl.DataFrame({name: pl.Series(values.numpy()).cast(kind) for name, (values, kind) in columns.items()})
+    frame = frame.with_columns(pl.Series("attention", rows[head, step, position].numpy()))
+    return frame.select(pl.lit(layer, pl.UInt16).alias("layer"), pl.all())
+
+
+def mass_frame(trace: Trace) -> pl.DataFrame:
+    """The prompt's column sums as rows ``layer, head, position, prompt_mass``."""
+    heads, prefill = trace.shape.heads, trace.shape.prefill
+    frames = []
+    for number in trace.layers:
+        mass = trace.layer(number).prompt_mass
+        head = torch.arange(heads).repeat_interleave(prefill)
+        columns = {"head": head.numpy(), "position": torch.arange(prefill).repeat(heads).numpy()}
+        frame = pl.DataFrame(columns | {"prompt_mass": mass.flatten().numpy()})
+        frames.append(frame.select(pl.lit(number, pl.Int64).alias("layer"), pl.all()))
+    return pl.concat(frames)
+
+
+def export_parquet(trace: Trace, out: Path, layers: Sequence[int] | None = None) -> list[Path]:
+    """Write ``prompt_mass.parquet`` and one file of attention rows per layer into the new folder ``out``."""
+    try:
+        out.mkdir(parents=True)
+    except OSError as error:
+        raise InputError(f"cannot make {out} ({error.strerror}); give a folder that does not exist yet") from error
+    paths = [out / "prompt_mass.parquet"]
+    mass_frame(trace).write_parquet(paths[0])
+    for number in trace.layers if layers is None else layers:
+        path = out / Path(layer_file_name(number)).with_suffix(".parquet").name
+        attention_frame(trace, number).write_parquet(path)
+        paths.append(path)
+    return paths
+
+
+def to_xarray(trace: Trace, layers: Sequence[int] | None = None) -> "xarray.Dataset":
+    """Decode attention [layer, head, step, position] and prompt mass [layer, head, prompt_position] with their axes.
+
+    Needs the extra ``xarray``; InputError without it. All chosen layers are in memory at once: choose few.
+    """
+    try:
+        import xarray
+    except ImportError as error:
+        raise InputError("xarray is not installed; `pip install qevict-diag[xarray]`") from error
+    chosen = list(trace.layers if layers is None else layers)
+    traces = [trace.layer(number) for number in chosen]
+    coordinates = {
+        "layer": chosen,
+        "position": range(trace.shape.length),
+        "prompt_position": range(trace.shape.prefill),
+    }
+    data = {
+        "attention": (("layer", "head", "step", "position"), torch.stack([t.attention() for t in traces]).numpy()),
+        "prompt_mass": (("layer", "head", "prompt_position"), torch.stack([t.prompt_mass for t in traces]).numpy()),
+    }
+    facts = {"model": trace.model_id, "trace": trace.name, "prefill": trace.shape.prefill}
+    return xarray.Dataset(data, coords=coordinates, attrs=facts)
