@@ -2,7 +2,7 @@
 
 Frames of `qevict_diag.sweep.read` in, axes out. Bands are 95% intervals of the two-level bootstrap (articles, then
 layers within), draws of the random arm pooled; with one article there are none. Where a picture fixes an axis of the
-sweep, it takes the paper's diagnostic value if the sweep has it and the first one otherwise (`reference`).
+sweep, it takes the paper's diagnostic value if the sweep has it and the smallest one otherwise (`reference`).
 """
 
 from collections.abc import Sequence
@@ -73,7 +73,9 @@ def one_model(frame: pl.DataFrame) -> None:
 def reference(found: pl.DataFrame, name: str) -> Any:
     """The value at which a picture holds an axis fixed; None when the axis does not apply."""
     values = found[name].drop_nulls().unique(maintain_order=True).to_list()
-    return USUAL[name] if USUAL.get(name) in values else values[0] if values else None
+    if USUAL.get(name) in values or not values:
+        return USUAL.get(name) if values else None
+    return min(values, key=str if name == "swept_reading" else Fraction)
 
 
 def held(found: pl.DataFrame, free: Sequence[str]) -> pl.DataFrame:

@@ -3,7 +3,8 @@
 The engine only decides who computes a task and when; what a task computes is fixed by the task alone.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+import warnings
+from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -35,14 +36,25 @@ class Engine:
         if self.kind == "loky" and self.scheduler:
             raise InputError(f"--scheduler {self.scheduler}: engine loky has none; give --engine dask or ray")
 
-    def map(self, function: Callable[..., Any], arguments: Sequence[tuple]) -> Iterator[Any]:
+    def map(self, function: Callable[..., Any], arguments: Sequence[tuple]) -> Generator[Any, None, None]:
         """Results of ``function(*arguments)`` as they come; SweepError when a worker or the scheduler is lost."""
         with BACKENDS[self.kind](self) as workers:
             parallel = joblib.Parallel(n_jobs=workers, return_as="generator_unordered")
+            results = parallel(joblib.delayed(function)(*each) for each in arguments)
             try:
-                yield from parallel(joblib.delayed(function)(*each) for each in arguments)
+                for result in results:  # noqa: UP028, `yield from` would close the results before we can
+                    yield result
             except _lost() as error:
                 raise SweepError(LOST) from error
+            finally:
+                _stop(results)
+
+
+def _stop(results: Generator[Any, None, None]) -> None:
+    """Let go of tasks that nobody waits for any more; that they are cancelled is what we want, no warning."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "[0-9]+ tasks which were still being processed", UserWarning)
+        results.close()
 
 
 @contextmanager

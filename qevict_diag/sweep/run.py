@@ -1,6 +1,7 @@
 """Run a sweep: what is missing of it, on whatever engine, into its folder."""
 
 from collections.abc import Callable, Sequence
+from contextlib import closing
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -60,9 +61,10 @@ def _compute(missing: Sequence[Task], target: SweepFolder, engine: Engine, total
     if not missing:
         return
     try:
-        for _ in engine.map(work, [(task, target.path) for task in missing]):
-            done += 1
-            progress(done, total)
+        with closing(engine.map(work, [(task, target.path) for task in missing])) as results:
+            for _ in results:
+                done += 1
+                progress(done, total)
     except QEvictError as error:
         raise SweepError(
             f"{error}. {done} of {total} parts are finished and kept; give the same sweep again to continue"
