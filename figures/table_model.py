@@ -89,7 +89,8 @@ def significant(digits: int) -> Callable[[float | None], str]:
 
 
 def _grouped(digits: str) -> str:
-    """Use a space that does not break between thousands, and a true minus sign."""
+    """Use a space that does not break between thousands, a true minus sign, and none before zero."""
+    digits = digits if any(digit in digits for digit in "123456789") else digits.removeprefix("-")
     return digits.replace(",", "\u00a0").replace("-", "−")
 
 

@@ -129,6 +129,12 @@ def test_markdown_escapes_and_leaves_undefined_empty(small):
     assert lines[-1] == "A note, 5% of it."
 
 
+def test_zero_has_no_sign():
+    assert table_model.percent(0)(-0.001) == "0"
+    assert table_model.number(2)(-0.004) == "0.00"
+    assert table_model.number(2)(-0.006) == "−0.01"
+
+
 def test_latex_is_plain_ascii(small):
     written = table_model.latex(small)
     assert written.isascii()
