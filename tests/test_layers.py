@@ -45,11 +45,27 @@ MODULES = dict(modules())
 def imported(path):
     """Full names of everything a file imports, at its top or inside functions."""
     for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-        if isinstance(node, ast.Import):
-            yield from (alias.name for alias in node.names)
-        elif isinstance(node, ast.ImportFrom):
-            assert node.level == 0, f"{path.name}: relative import"
-            yield from (f"{node.module}.{alias.name}" for alias in node.names)
+        yield from names_in(node)
+
+
+def names_in(node):
+    """Full names that one import statement imports; nothing for any other node."""
+    if isinstance(node, ast.Import):
+        return [alias.name for alias in node.names]
+    if isinstance(node, ast.ImportFrom):
+        assert node.level == 0, f"relative import of {node.module}"
+        return [f"{node.module}.{alias.name}" for alias in node.names]
+    return []
+
+
+def at_run_time(path):
+    """Imports outside ``if TYPE_CHECKING``: a type alone loads nothing."""
+    tree = ast.parse(path.read_text(encoding="utf-8"))
+    guarded = [
+        node for node in ast.walk(tree) if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING"
+    ]
+    typed = {id(inner) for guard in guarded for statement in guard.body for inner in ast.walk(statement)}
+    return {name for node in ast.walk(tree) if id(node) not in typed for name in names_in(node)}
 
 
 def own(path):
@@ -78,7 +94,7 @@ def test_the_library_flows_one_way(module):
 @pytest.mark.parametrize("module", MODULES)
 def test_heavy_packages_stay_at_home(module):
     part = module.split(".")[0]
-    packages = {name.split(".")[0] for name in imported(MODULES[module])}
+    packages = {name.split(".")[0] for name in at_run_time(MODULES[module])}
     assert not {package for package in packages & set(HOMES) if part not in HOMES[package]}
 
 
