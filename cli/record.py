@@ -36,7 +36,9 @@ def record(
     ] = False,
     dtype: Annotated[str | None, typer.Option(help="Store queries, keys, values as fp16 or bf16.")] = None,
     prompt_queries: Annotated[str, typer.Option(help="How many of the last prompt queries to store, or all.")] = "64",
-    column_sums: Annotated[str, typer.Option(help="exact, or probes:10% to estimate from random queries.")] = "exact",
+    column_sums: Annotated[
+        str, typer.Option(help="exact, fused (CUDA), or probes:10% of the queries at random.")
+    ] = "exact",
     batch: Annotated[int, typer.Option(help="How many texts are decoded together.")] = 8,
     chunk: Annotated[int | None, typer.Option(help="Prompt tokens per forward pass. Default: all.")] = None,
     block: Annotated[int, typer.Option(help="MiB that the column sums may take at a time.")] = 32,
@@ -78,7 +80,8 @@ def record(
         store_attention=store_attention,
         dtype=None if dtype is None else str(torch_dtype(dtype)).removeprefix("torch."),
         prompt_queries=_count(prompt_queries),
-        probes=parse_probes(column_sums),
+        probes=None if column_sums == "fused" else parse_probes(column_sums),
+        fused=column_sums == "fused",
         batch=batch,
         chunk=chunk,
         block_bytes=block << 20,

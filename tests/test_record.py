@@ -100,6 +100,23 @@ def test_probes_estimate_the_column_sums_and_say_how_well(tmp_path, chunk):
     assert "column_sums" not in exact.entry("recorder")
 
 
+def test_fused_column_sums_need_cuda(tmp_path):
+    with pytest.raises(InputError, match="need a CUDA device and Triton"):
+        traces(tmp_path, fused=True)
+    with pytest.raises(InputError, match="choose one"):
+        replace(OPTIONS, fused=True, probes=0.5)
+
+
+@pytest.mark.cuda
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+@pytest.mark.parametrize("changes", [{}, {"fused": True}])
+def test_cuda_gives_the_trace_of_the_cpu(tmp_path, changes):
+    (cpu,) = traces(tmp_path / "cpu", continuation="teacher")
+    (cuda,) = traces(tmp_path / "cuda", continuation="teacher", model=build("llama").to("cuda"), **changes)
+    cuda.verify()
+    assert_same_layers(cpu, cuda, tolerance=1e-4)
+
+
 def test_parse_probes():
     assert parse_probes("exact") is None
     assert parse_probes("probes:10%") == parse_probes("probes:0.1") == 0.1

@@ -10,7 +10,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from qevict_diag.errors import RecordError
+from qevict_diag import fused_sums
+from qevict_diag.errors import InputError, RecordError
 from qevict_diag.layer_trace import AttentionSpec, visible
 from qevict_diag.products import attention_output, column_sums, row_lse
 from qevict_diag.record.interface import AttentionCall
@@ -146,6 +147,10 @@ class Capture:
 
     def _prompt_sums(self, query: Tensor, key: Tensor, spec: AttentionSpec, first: int) -> Tensor:
         """Exact column sums of the queries from ``first`` on, or their estimate from the probes among them."""
+        if self._options.fused:
+            if not fused_sums.available(query):
+                raise InputError("fused column sums need a CUDA device and Triton; use --column-sums exact")
+            return fused_sums.column_sums(query, key, spec, first)
         if self._probes is None:
             return column_sums(query, key, spec, first, self._options.block_bytes)
         some = self._probes[(self._probes >= first) & (self._probes < first + query.shape[1])]

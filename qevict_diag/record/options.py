@@ -22,6 +22,7 @@ class RecordOptions:
     model's own. ``prompt_queries``: how many of the last prompt queries to store, -1 for all. ``chunk``: prompt tokens
     per forward pass, None for one pass. ``block_bytes``: what the temporary arrays of the column sums may take.
     ``probes``: None for exact column sums, or the share of prompt queries, drawn at random, that estimates them.
+    ``fused``: column sums by the Triton kernels (CUDA).
     ``redact_text``: keep the token ids and the text's checksum out of the trace.
     """
 
@@ -38,6 +39,7 @@ class RecordOptions:
     chunk: int | None = None
     block_bytes: int = 32 << 20
     probes: float | None = None
+    fused: bool = False
     redact_text: bool = False
 
     def __post_init__(self) -> None:
@@ -54,6 +56,8 @@ class RecordOptions:
 
         if self.probes is not None and not 0 < self.probes < 1:
             raise InputError(f"probes is {self.probes}; a share between 0 and 1 is needed, or none for exact sums")
+        if self.fused and self.probes is not None:
+            raise InputError("column sums are either fused or estimated from probes; choose one")
 
     @property
     def length(self) -> int:
