@@ -11,14 +11,8 @@ from typer.testing import CliRunner
 
 from qevict_diag.cli.app import app
 from qevict_diag.errors import InputError, MetricError
-from qevict_diag.figures.sweep_figures import (
-    held,
-    plot_heatmap,
-    plot_pareto,
-    plot_sensitivities,
-    plot_sensitivity,
-    points,
-)
+from qevict_diag.figures.sweep_figures import plot_heatmap, plot_pareto, plot_sensitivities, plot_sensitivity
+from qevict_diag.figures.sweep_points import held, points
 from qevict_diag.sweep import Sweep, SweepFolder, read, run
 from qevict_diag.sweep.spec import Options
 
