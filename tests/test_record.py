@@ -248,6 +248,32 @@ def test_offloaded_model_gives_the_trace_of_the_plain_one(tmp_path):
     assert_same_layers(plain, offloaded, tolerance=0)
 
 
+class _Int8Linear(torch.nn.Module):
+    """A linear layer that holds 8-bit weights and a scale per row, as quantized checkpoints do."""
+
+    def __init__(self, linear):
+        super().__init__()
+        scale = linear.weight.detach().abs().amax(dim=1, keepdim=True) / 127
+        self.register_buffer("codes", torch.round(linear.weight.detach() / scale).to(torch.int8))
+        self.register_buffer("scale", scale)
+
+    def forward(self, x):
+        return torch.nn.functional.linear(x, self.codes * self.scale)
+
+
+def test_quantized_model_is_recorded_as_it_computes(tmp_path):
+    model, plain = build("llama"), build("llama")
+    for name, module in list(model.named_modules()):
+        if isinstance(module, torch.nn.Linear) and name != "lm_head":
+            parent, _, last = name.rpartition(".")
+            setattr(model.get_submodule(parent), last, _Int8Linear(module))
+            plain.get_submodule(name).weight.data = model.get_submodule(name).codes * model.get_submodule(name).scale
+    (quantized,), (dequantized,) = traces(tmp_path / "q", model=model), traces(tmp_path / "d", model=plain)
+    assert torch.equal(quantized.tokens, dequantized.tokens)
+    assert_same_layers(quantized, dequantized, tolerance=1e-6)
+    assert quantized.layer(0).spec.pv_residual < 1e-5
+
+
 def test_progress_ends_at_the_total(tmp_path):
     steps = []
     sources = [source(f"s{i}", seed=i) for i in range(3)]
