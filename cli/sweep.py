@@ -8,7 +8,7 @@ import typer
 from qevict_diag.cli import options
 
 if TYPE_CHECKING:
-    from qevict_diag.sweep import Sweep, SweepPlan
+    from qevict_diag.sweep import Engine, Sweep, SweepPlan
 
 Budgets = Annotated[list[str] | None, typer.Option("--budget", help="Share of the FullKV bytes; repeat for several.")]
 Windows = Annotated[
@@ -89,7 +89,7 @@ def sweep(
         _run(grid, out, where, as_json, quiet)
 
 
-def _run(grid: "Sweep", out: Path, where: object, as_json: bool, quiet: bool) -> None:
+def _run(grid: "Sweep", out: Path, where: "Engine", as_json: bool, quiet: bool) -> None:
     import json
 
     from qevict_diag.cli.progress import progress_bar

@@ -8,6 +8,7 @@ layers within), draws of the random arm pooled; with one article there are none.
 from fractions import Fraction
 from typing import Any
 
+import numpy as np
 import polars as pl
 from matplotlib.axes import Axes
 from matplotlib.colors import LinearSegmentedColormap
@@ -126,7 +127,7 @@ def plot_heatmap(frame: pl.DataFrame, metric: str = "fmm", policy: str = "R3", *
         ax.set_xlabel(across)
         ax.set_ylabel("layer")
         ax.set_title(f"{policy}: {NAMES[metric]}")
-        bar = ax.get_figure().colorbar(image, ax=ax, pad=0.03, aspect=30)
+        bar = image.get_figure(root=True).colorbar(image, ax=ax, pad=0.03, aspect=30)  # type: ignore[union-attr]
         bar.outline.set_visible(False)
     return ax
 
@@ -193,7 +194,7 @@ def _name_lines(ax: Axes, rows: pl.DataFrame, x: str) -> None:
     low, high = ax.get_ylim()
     gap = (high - low) * 0.052
     heights = _above(_range(rows)[0], spread_apart([end["estimate"] for end in ends], gap), gap)
-    right, span = max(end[x] for end in ends), rows[x].max() - rows[x].min()
+    right, span = max(end[x] for end in ends), float(np.ptp(rows[x].to_numpy()))
     ax.set_xlim(right=right + 0.03 * span)
     for end, height in zip(ends, heights, strict=True):
         color = _look(end["policy"])[0]
@@ -222,14 +223,14 @@ def _above(floor: float, heights: list[float], gap: float) -> list[float]:
 def _range(rows: pl.DataFrame) -> tuple[float, float]:
     """Lowest and highest value that is drawn, bands included."""
     drawn = pl.concat([rows[name].fill_nan(None) for name in ("estimate", "low", "high")]).drop_nulls()
-    return float(drawn.min()), float(drawn.max())
+    return float(np.min(drawn.to_numpy())), float(np.max(drawn.to_numpy()))
 
 
 def _finish(ax: Axes, rows: pl.DataFrame, more: str = "") -> None:
     ax.yaxis.grid(True)
     ax.xaxis.set_minor_locator(NullLocator())
     ax.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
-    articles, layers = rows["n"].max(), rows["layers"][0]
+    articles, layers = int(np.max(rows["n"].to_numpy())), rows["layers"][0]
     told = f"bands: 95%, {articles} articles × {layers} layers" if articles > 1 else "one article: no interval"
     ax.text(0.015, 0.02, told + more, transform=ax.transAxes, fontsize=5.6, color=MUTED, gid="note")
 

@@ -15,6 +15,7 @@ from qevict_diag.errors import InputError, SweepError
 
 ENGINES = ("loky", "dask", "ray")
 CONNECT_SECONDS = 10
+ROUND = 4  # tasks for each Ray worker before anything is heard of them
 LOST = "a worker died (killed, or out of memory)"
 
 
@@ -39,8 +40,8 @@ class Engine:
     def map(self, function: Callable[..., Any], arguments: Sequence[tuple]) -> Generator[Any, None, None]:
         """Results of ``function(*arguments)`` as they come; SweepError when a worker or the scheduler is lost."""
         with BACKENDS[self.kind](self) as workers:
-            parallel = joblib.Parallel(n_jobs=workers, return_as="generator_unordered")
-            results = parallel(joblib.delayed(function)(*each) for each in arguments)
+            calls = [joblib.delayed(function)(*each) for each in arguments]
+            results = _in_rounds(calls) if self.kind == "ray" else _streamed(calls, workers)
             try:
                 for result in results:  # noqa: UP028, `yield from` would close the results before we can
                     yield result
@@ -48,6 +49,17 @@ class Engine:
                 raise SweepError(LOST) from error
             finally:
                 _stop(results)
+
+
+def _streamed(calls: list[Any], workers: int) -> Generator[Any, None, None]:
+    return joblib.Parallel(n_jobs=workers, return_as="generator_unordered")(iter(calls))
+
+
+def _in_rounds(calls: list[Any]) -> Generator[Any, None, None]:
+    """Results round by round: Ray's joblib backend can't hand them over one by one."""
+    size = ROUND * joblib.effective_n_jobs(-1)
+    for start in range(0, len(calls), size):
+        yield from joblib.Parallel(n_jobs=-1)(calls[start : start + size])
 
 
 def _stop(results: Generator[Any, None, None]) -> None:

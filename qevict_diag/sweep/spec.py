@@ -75,8 +75,9 @@ class Setting:
 
     def settings(self, options: Options) -> Settings:
         """What the replay needs to know."""
-        tiers = {} if self.bits is None else {"quantized_fraction": self.quantized_fraction, "bits": self.bits}
-        budget = Budget(self.budget, sinks=options.sinks, recent=options.recent, **tiers)
+        budget = Budget(self.budget, sinks=options.sinks, recent=options.recent)
+        if self.quantized_fraction is not None and self.bits is not None:
+            budget = replace(budget, quantized_fraction=self.quantized_fraction, bits=self.bits)
         readings = parse_reading(self.reading)
         return Settings(budget, readings, options.horizon, device=options.device, dtype=DTYPES[options.dtype])
 
@@ -138,11 +139,14 @@ class Sweep:
     def settings(self) -> tuple[Setting, ...]:
         """All points of the grid, in a fixed order."""
         return tuple(
-            Setting(names, window, budget, fraction, bits, reading, self.draws)
+            Setting(names, window, exact(budget), fraction, bits, reading, self.draws)
             for reading, budget in product(self.readings, self.budgets)
             for (window, quantized), names in self._groups().items()
-            for fraction, bits in (product(self.quantized_fractions, self.bits) if quantized else [(None, None)])
+            for fraction, bits in (self._quantized_tiers() if quantized else [(None, None)])
         )
+
+    def _quantized_tiers(self) -> list[tuple[Fraction | None, int | None]]:
+        return [(exact(fraction), bits) for fraction, bits in product(self.quantized_fractions, self.bits)]
 
     def _groups(self) -> dict[tuple[int, bool], tuple[str, ...]]:
         """Policies by window size and number of tiers, each group with its random arm."""
