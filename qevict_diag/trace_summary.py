@@ -30,6 +30,8 @@ def summary(trace: Trace) -> dict[str, Any]:
         "head_dim": trace.shape.head_dim,
         "recorded_layers": f"{len(trace.layers)} of {trace.shape.layers}",
         "bytes": sum(entry.bytes for entry in trace.files.values()),
+        "options": trace.entry("recorder").get("options"),
+        "first_tokens": None if source.get("redacted") is True else trace.tokens[:8].tolist(),
         "software": trace.manifest.get("software"),
         "created": trace.manifest.get("created"),
         "layers": [concentration(trace, number) for number in trace.layers],

@@ -206,7 +206,7 @@ def test_manifest_says_where_the_trace_comes_from(tmp_path):
     assert manifest["recorder"]["options"]["prefill"] == 40
     assert manifest["source"]["text_sha256"] == source().sha256
     assert manifest["source"]["distinct_4grams"] == distinct_ngrams(trace.tokens[40:].tolist())
-    assert set(manifest["software"]) == {"torch", "transformers", "qevict-diag"}
+    assert set(manifest["software"]) == {"torch", "transformers", "qevict_diag"}
 
 
 def test_distinct_4grams_tell_a_loop_from_prose():

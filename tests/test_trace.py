@@ -316,6 +316,8 @@ def test_summary_tells_what_was_recorded(original):
     facts = summary(Trace.open(original))
     assert facts["architecture"] == "Gemma3ForCausalLM"
     assert facts["recorded_layers"] == "4 of 4"
+    assert facts["options"]["prefill"] == 20
+    assert facts["first_tokens"] == list(range(3, 11))
     assert len(facts["layers"]) == 4
     for row in facts["layers"]:
         assert 0 <= row["first_5"] <= 1.0001

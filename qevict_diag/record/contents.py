@@ -70,7 +70,7 @@ def manifest(
         "attention": [spec_to_json(spec) | own[spec.layer] for spec in specs],
         "prompt_queries": {"first": kept.start, "count": len(kept)},
         "recorder": {"options": asdict(options)},
-        "software": {name: metadata.version(name) for name in ("torch", "transformers", "qevict-diag")},
+        "software": {name: metadata.version(name) for name in ("torch", "transformers", "qevict_diag")},
         "created": _now(),
     }
 
