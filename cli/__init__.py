@@ -1,8 +1,11 @@
 """The command line, one module per command."""
 
+from collections.abc import Callable
+
 from qevict_diag.cli.analyze import analyze
 from qevict_diag.cli.budget import budget
 from qevict_diag.cli.catalogue import metrics, policies
+from qevict_diag.cli.export import export, import_rows
 from qevict_diag.cli.figure import figure
 from qevict_diag.cli.inspect import inspect
 from qevict_diag.cli.readings import readings
@@ -14,10 +17,12 @@ from qevict_diag.cli.sweep_figure import sweep_figure
 from qevict_diag.cli.table import table
 from qevict_diag.cli.verify import verify
 
-COMMANDS = {
+COMMANDS: dict[str, Callable[..., None]] = {
     "record": record,
     "inspect": inspect,
     "verify": verify,
+    "export": export,
+    "import": import_rows,
     "replay": replay,
     "analyze": analyze,
     "figure": figure,

@@ -34,7 +34,7 @@ def figure(
 
     known = {
         "1": (figure1, figure1.plot_figure1),
-        "returns": (returns_figure, lambda frame: returns_figure.plot_returns(frame).figure),
+        "returns": (returns_figure, returns_figure.figure_returns),
     }
     if number not in known:
         raise InputError(f"figure {number}: there are {', '.join(known)}")

@@ -2,7 +2,7 @@
 
 import json
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, cast
 
 import typer
 
@@ -49,7 +49,7 @@ def _draw(kind: str, frames: "SweepFrames", metric: str, policy: str, model: str
     chosen = pl.lit(True) if model is None else pl.col("model") == model
     rows = frames.measurements.filter(chosen, pl.col("metric") == ("fmm" if kind == "pareto" else metric)).collect()
     if kind == "pareto":
-        return sweep_figures.plot_pareto(rows, frames.bytes.filter(chosen).collect()).get_figure()
+        return cast("Figure", sweep_figures.plot_pareto(rows, frames.bytes.filter(chosen).collect()).get_figure())
     if kind == "sensitivity":
         return sweep_figures.plot_sensitivities(rows, metric)
-    return sweep_figures.plot_heatmap(rows, metric, policy).get_figure()
+    return cast("Figure", sweep_figures.plot_heatmap(rows, metric, policy).get_figure())

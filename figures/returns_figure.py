@@ -1,8 +1,11 @@
 """How long windows stay away: the share of inactive episodes that have returned, with open ones censored."""
 
+from typing import Any
+
 import numpy as np
 import polars as pl
 from matplotlib.axes import Axes
+from matplotlib.figure import Figure
 
 from qevict_diag.analyses import returns
 from qevict_diag.errors import MetricError
@@ -10,7 +13,7 @@ from qevict_diag.figures.style import POLICY_COLORS, axes_of, style
 
 POLICIES = ("R3", "R4")
 METRICS = ("lir",)
-GROUPS = {"policy": "-", "oracle": (0, (2.5, 1.5))}
+GROUPS: dict[str, Any] = {"policy": "-", "oracle": (0, (2.5, 1.5))}
 
 
 def plot_returns(frame: pl.DataFrame, *, reading: str = "", ax: Axes | None = None) -> Axes:
@@ -34,7 +37,15 @@ def plot_returns(frame: pl.DataFrame, *, reading: str = "", ax: Axes | None = No
     return ax
 
 
-def _steps(ax: Axes, rows: pl.DataFrame, color: str, dashes: object, label: str) -> None:
+def figure_returns(frame: pl.DataFrame) -> Figure:
+    """Draw `plot_returns` as a figure of its own."""
+    with style():
+        figure = Figure(figsize=(3.4, 2.4), layout="constrained")
+        plot_returns(frame, ax=figure.add_subplot())
+    return figure
+
+
+def _steps(ax: Axes, rows: pl.DataFrame, color: str, dashes: Any, label: str) -> None:
     """Draw a step function from 0 at time 0, and its band where it has one."""
     time, share, low, high = (np.append(0.0, rows[name]) for name in ("event", "returned", "low", "high"))
     ax.step(time, share * 100, where="post", color=color, linestyle=dashes, label=label, zorder=3)

@@ -266,7 +266,7 @@ def _condition_columns(side: str, spanner: str) -> tuple[Column, ...]:
 def _against_o2(frame: pl.DataFrame) -> pl.DataFrame:
     """Regret and gap closed of both conditions, in one row for the quantity `fmm`."""
     found = regret.regret(frame).select("policy", "regret", "closed")
-    told = {"quantity": "fmm"}
+    told: dict[str, object] = {"quantity": "fmm"}
     for side, name in {"without": promotion.WITHOUT, "with": promotion.WITH}.items():
         of = found.filter(pl.col("policy") == name)
         told |= {f"{x}_{side}": of[x][0] if len(of) else None for x in ("regret", "closed")}

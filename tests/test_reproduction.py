@@ -129,7 +129,7 @@ def test_another_reading_stands_in_the_table(made, request_):
 @pytest.mark.parametrize(
     ("words", "told"),
     [
-        (("figure", "2", ".", "--out", "f.png"), "figure 2: there is 1"),
+        (("figure", "2", ".", "--out", "f.png"), "figure 2: there are 1, returns"),
         (("figure", "1", ".", "--out", "f.gif"), "must be one of .pdf"),
         (("table", "13", "."), "there are 14"),
         (("table", "14", ".", "--format", "xls"), "allowed are md"),
