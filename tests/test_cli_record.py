@@ -72,6 +72,31 @@ def test_record_writes_a_trace_and_says_where(run, model, tokens, tmp_path):
     assert len(trace.layer(0).prompt_query_positions) == 24
 
 
+def test_plan_says_the_price_and_records_nothing(run, model, tokens, tmp_path):
+    words = ["--model", model, "--tokens", tokens, "--prefill", 24, "--decode", 6, "--out", tmp_path / "t", "--plan"]
+    code, out, _ = run("record", *words, "--json")
+    facts = json.loads(out)
+    assert code == 0
+    assert facts["bytes_keys"] == 4 * 2 * 30 * 16 * 4
+    assert facts["traces"] == 1
+    code, out, _ = run("record", *words)
+    assert code == 0
+    assert "all traces" in out
+    assert not (tmp_path / "t").exists()
+
+
+def test_resume_and_shards_share_the_work(run, model, tokens, tmp_path):
+    other = tmp_path / "other.json"
+    other.write_text(json.dumps(list(range(40, 80))))
+    words = ["--model", model, "--tokens", tokens, "--tokens", other, "--prefill", 24, "--decode", 6, "--json"]
+    code, out, _ = run("record", *words, "--out", tmp_path / "t", "--shard", "2/2")
+    assert [row["trace"] for row in json.loads(out)] == [str(tmp_path / "t" / "other")]
+    assert run("record", *words, "--out", tmp_path / "t")[0] == 1  # it exists
+    code, out, _ = run("record", *words, "--out", tmp_path / "t", "--resume")
+    assert code == 0
+    assert len(json.loads(out)) == 2
+
+
 def test_verify(run, trace):
     code, out, _ = run("verify", trace)
     assert code == 0
