@@ -4,7 +4,7 @@ VENV ?= .venv
 OUT ?= out
 BIN = $(VENV)/bin
 
-.PHONY: demo test lint types install
+.PHONY: demo test lint types fuzz releases bench install
 
 demo: install
 	$(BIN)/qevict-diag reproduce --out $(OUT)/
@@ -21,6 +21,17 @@ types: install
 	rm -rf build/types
 	$(BIN)/pip install --quiet --no-deps --target build/types .
 	cd build/types && $(abspath $(BIN))/mypy --config-file $(CURDIR)/pyproject.toml -p qevict_diag
+
+# Long runs: ten thousand mutated traces; the recorder under four releases of transformers; costs as ratios.
+fuzz: install
+	$(BIN)/python tests/fuzz_trace.py 10000
+
+releases: install
+	$(BIN)/nox
+
+bench: install
+	$(BIN)/python benchmarks/recording.py
+	$(BIN)/python benchmarks/replay.py --reference --long
 
 install: $(VENV)/.installed
 

@@ -11,6 +11,7 @@ from typer.main import get_command
 from qevict_diag.cli.app import app
 from qevict_diag.policies import POLICIES
 from qevict_diag.readings import Readings
+from qevict_diag.trace import Trace
 
 ROOT = Path(__file__).parent.parent
 README = (ROOT / "README.md").read_text(encoding="utf-8")
@@ -26,6 +27,17 @@ def test_the_six_lines_run(tmp_path, monkeypatch, capsys):
     printed = capsys.readouterr().out
     assert "R3[random]" in printed
     assert len([line for line in SIX_LINES.splitlines() if line]) == 6
+
+
+def test_the_ranking_of_the_readme_runs(tmp_path):
+    example = re.findall(r"```python\n(.*?)```", README, re.DOTALL)[1]
+    trace = Trace.open(write_trace(tmp_path / "a", prefill=150, decode=90))
+    scope = {"traces": [trace]}
+    exec(compile(example, "README.md", "exec"), scope)
+    run = scope["run"]
+    assert run.policy.estimator == scope["LastInterval"]()
+    assert run.retained.any()
+    assert len([line for line in example.splitlines() if line]) <= 20
 
 
 @pytest.mark.parametrize("line", COMMANDS)
