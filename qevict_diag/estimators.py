@@ -15,7 +15,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from qevict_diag.foresight import Foresight, FreeRecall, HorizonOracle, Irreversible
+from qevict_diag.foresight import DistortionAware, Foresight, FreeRecall, HorizonOracle, Irreversible, Split
 from qevict_diag.seen import Prompt, Seen
 from qevict_diag.windows import Grid
 
@@ -38,7 +38,7 @@ class Estimator(ABC):
         """Scores [layer, unit, window] in float64."""
 
 
-Ranking = Estimator | Foresight
+Ranking = Estimator | Foresight | Split
 
 
 @final
@@ -207,7 +207,7 @@ class RandomRanking(Estimator):
         return state
 
 
-ESTIMATORS: dict[str, type[Estimator] | type[Foresight]] = {
+ESTIMATORS: dict[str, type[Ranking]] = {
     "cumulative": CumulativeAttention,
     "decayed": DecayedAttention,
     "persistence": Persistence,
@@ -218,6 +218,7 @@ ESTIMATORS: dict[str, type[Estimator] | type[Foresight]] = {
     "oracle": HorizonOracle,
     "free_recall": FreeRecall,
     "irreversible": Irreversible,
+    "split": DistortionAware,
 }
 
 

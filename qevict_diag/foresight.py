@@ -9,10 +9,13 @@ from typing import ClassVar, final
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
-from qevict_diag.oracle import irreversible
+from qevict_diag.budget import Capacity
+from qevict_diag.oracle import Bools, Floats, distortion_aware, free_recall, irreversible
 from qevict_diag.seen import Future
+from qevict_diag.tier import Tier
 
 
 class Foresight(ABC):
@@ -23,6 +26,14 @@ class Foresight(ABC):
     @abstractmethod
     def scores(self, future: Future) -> Tensor:
         """Scores of every event, [layer, unit, event, window]."""
+
+
+class Split(ABC):
+    """An oracle that divides the bytes between the tiers itself, at every event anew, and recalls freely."""
+
+    @abstractmethod
+    def tiers(self, future: Future, capacity: Capacity) -> Tensor:
+        """`Tier` values of every event, uint8 [layer, unit, event, window]; windows not historical are LOCAL."""
 
 
 @final
@@ -69,3 +80,32 @@ class Irreversible(Foresight):
         lanes = [irreversible(lane.cpu().numpy(), exists, future.keep) for lane in gain.flatten(0, 1)]
         kept = torch.from_numpy(np.stack(lanes)).to(gain)
         return kept.unflatten(0, gain.shape[:2])
+
+
+@final
+@dataclass(frozen=True)
+class DistortionAware(Split):
+    """The best split of the bytes when a window in F is worth m_r(w) and one in Q is worth ρ·m_r(w); exact.
+
+    See `qevict_diag.oracle.distortion_aware`. At ρ = 1 missed mass alone decides and everything goes to the cheaper
+    tier; R_Q of a trace is a better guess. A two-tier policy keeps its K_f windows, as in O1.
+    """
+
+    fidelity: float = 1.0  # ρ
+
+    def tiers(self, future: Future, capacity: Capacity) -> Tensor:
+        """Split every event of every unit."""
+        exists = future.grid.historical_mask().numpy()
+        lanes = [self._lane(lane.cpu().numpy(), exists, capacity) for lane in future.gain.flatten(0, 1)]
+        tiers = torch.from_numpy(np.stack(lanes)).to(future.gain.device)
+        return tiers.unflatten(0, future.gain.shape[:2])
+
+    def _lane(self, gain: Floats, exists: Bools, capacity: Capacity) -> NDArray[np.uint8]:
+        tier = np.where(exists, np.uint8(Tier.EVICTED), np.uint8(Tier.LOCAL))
+        if capacity.quantized == 0:
+            tier[free_recall(gain, exists, capacity.full)] = Tier.FULL
+            return tier
+        sizes = (capacity.history_bytes, capacity.full_window_bytes, capacity.low_window_bytes)
+        split = distortion_aware(gain, exists, *sizes, self.fidelity)
+        tier[split.full], tier[split.quantized] = Tier.FULL, Tier.QUANTIZED
+        return tier

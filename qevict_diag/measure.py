@@ -18,7 +18,7 @@ from qevict_diag.observe import Save
 from qevict_diag.plan import Settings
 from qevict_diag.policies import Policy, policy
 from qevict_diag.replay import Replay, replay, replay_blocks
-from qevict_diag.tiers import Tier
+from qevict_diag.tier import Tier
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,8 @@ from qevict_diag.metrics.lir import Runs, inactive_runs
 from qevict_diag.metrics.mass_share import tier_mass
 from qevict_diag.metrics.transitions import promotion_counts, transition_counts
 from qevict_diag.replay import Replay
-from qevict_diag.tiers import Tier, best
+from qevict_diag.tier import Tier
+from qevict_diag.tiers import best
 
 INACTIVE = (1, 2, 3, 4, 8)  # m of Global LIR that is always reported (paper I.4)
 LAGS = (1, 2, 4, 8)

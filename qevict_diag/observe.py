@@ -10,7 +10,7 @@ from qevict_diag.blocks import QueryBlock
 from qevict_diag.metrics.agreement import Agreement, agreement, replaced_normalizer
 from qevict_diag.metrics.fmm import band, born_before, by_event, events_seeing, in_horizon, missed
 from qevict_diag.plan import Plan
-from qevict_diag.tiers import Tier
+from qevict_diag.tier import Tier
 
 LAYER_AXIS, EVENT_AXIS = 0, 2  # of every observation
 

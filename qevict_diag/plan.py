@@ -12,7 +12,7 @@ from qevict_diag.errors import InputError
 from qevict_diag.layer_trace import TraceShape
 from qevict_diag.policies import POLICIES, Policy
 from qevict_diag.readings import Readings
-from qevict_diag.tiers import Tier
+from qevict_diag.tier import Tier
 from qevict_diag.windows import Grid
 
 MIB = 2**20

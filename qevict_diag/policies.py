@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, fields, replace
 from importlib.metadata import entry_points
 
 from qevict_diag.errors import InputError
-from qevict_diag.estimators import ESTIMATORS, CumulativeAttention, Estimator, Foresight, Ranking
+from qevict_diag.estimators import ESTIMATORS, CumulativeAttention, Ranking
 
 ENTRY_POINTS = "qevict_diag.estimators"
 
@@ -79,7 +79,7 @@ def estimator(name: str) -> Ranking:
         raise InputError(f"estimator {name!r}: {first} must be a {number.__name__}") from None
 
 
-def estimators() -> dict[str, type[Estimator] | type[Foresight]]:
+def estimators() -> dict[str, type[Ranking]]:
     """Every estimator by name: the built-in ones, and those other packages announce in `ENTRY_POINTS`."""
     return ESTIMATORS | {point.name: point.load() for point in entry_points(group=ENTRY_POINTS)}
 

@@ -14,15 +14,16 @@ from torch import Tensor
 
 from qevict_diag.blocks import LayerBlock, QueryBlock, block_queries, stream
 from qevict_diag.budget import Capacity
-from qevict_diag.estimators import State
-from qevict_diag.foresight import Foresight
+from qevict_diag.estimators import Estimator, State
+from qevict_diag.foresight import Foresight, Split
 from qevict_diag.layer_trace import Recorded
 from qevict_diag.loading import layer_blocks
 from qevict_diag.observe import LAYER_AXIS, Observations, Observer, Save, concatenate
 from qevict_diag.plan import Plan, Settings, make_plan
 from qevict_diag.policies import Policy
 from qevict_diag.seen import Seen
-from qevict_diag.tiers import Assignment, Tier, route
+from qevict_diag.tier import Tier
+from qevict_diag.tiers import Assignment, route
 from qevict_diag.views import future_view, interval_view, prompt_view
 from qevict_diag.windows import Grid
 
@@ -160,6 +161,8 @@ def initial_state(plan: Plan, block: LayerBlock) -> CacheState:
     ranking = plan.policy.estimator
     if isinstance(ranking, Foresight):
         importance = ranking.scores(future_view(plan, block))
+    elif isinstance(ranking, Split):
+        importance = ranking.tiers(future_view(plan, block), plan.capacity)
     else:
         importance = ranking.init(prompt_view(plan, block))
     counted_late = plan.settings.readings.newcomer_history == "local_exit"
@@ -170,11 +173,13 @@ def initial_state(plan: Plan, block: LayerBlock) -> CacheState:
 def scores(plan: Plan, state: CacheState, event: int) -> Tensor:
     """What the policy ranks by at an event, [layer, unit, window]."""
     ranking = plan.policy.estimator
-    return state.importance[:, :, event] if isinstance(ranking, Foresight) else ranking.score(state.importance)
+    return ranking.score(state.importance) if isinstance(ranking, Estimator) else state.importance[:, :, event]
 
 
 def routed(plan: Plan, state: CacheState, event: int) -> CacheState:
     """The cache after routing event ``event``."""
+    if isinstance(plan.policy.estimator, Split):
+        return replace(state, assignment=state.assignment.moved(state.importance[:, :, event]))
     score, offset = scores(plan, state, event), state.offset
     if offset is not None:
         if event > 0:
@@ -190,7 +195,7 @@ def routed(plan: Plan, state: CacheState, event: int) -> CacheState:
 def updated(plan: Plan, state: CacheState, seen: Seen) -> CacheState:
     """The cache after the queries of an interval fed its estimator."""
     estimator = plan.policy.estimator
-    if isinstance(estimator, Foresight):
+    if not isinstance(estimator, Estimator):
         return state
     fed = seen.last() if plan.settings.readings.score_queries == "event" else seen
     return replace(state, importance=estimator.update(state.importance, fed))

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from qevict_diag.quantize import CHANNEL_AXIS, TOKEN_AXIS, Codes, dequantize, quantize
-from qevict_diag.tiers import Tier
+from qevict_diag.tier import Tier
 from qevict_diag.windows import Grid
 
 

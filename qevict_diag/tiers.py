@@ -1,7 +1,6 @@
 """The three tiers: routing between them, the write-once ledger, and their bytes (definitions.md, sections 5 and 6)."""
 
 from dataclasses import dataclass
-from enum import IntEnum
 
 import torch
 from torch import Tensor
@@ -9,20 +8,7 @@ from torch import Tensor
 from qevict_diag.budget import Capacity
 from qevict_diag.foresight import Foresight
 from qevict_diag.policies import Policy
-
-
-class Tier(IntEnum):
-    """Where a window is after a routing event; windows that are not historical yet are local."""
-
-    LOCAL = 0
-    FULL = 1
-    QUANTIZED = 2
-    EVICTED = 3
-
-    @property
-    def word(self) -> str:
-        """The name used in tidy frames."""
-        return self.name.lower()
+from qevict_diag.tier import Tier
 
 
 @dataclass(frozen=True, eq=False)
@@ -44,6 +30,10 @@ class Assignment:
         """Windows a query can still attend to."""
         return self.tier != Tier.EVICTED
 
+    def moved(self, tier: Tensor) -> "Assignment":
+        """Every window in the tier given; what enters the quantized tier is written into the ledger."""
+        return Assignment(tier, self.ledger | (tier == Tier.QUANTIZED))
+
 
 def route(
     score: Tensor, before: Assignment, historical: int, policy: Policy, capacity: Capacity, *, forced: bool
@@ -64,8 +54,7 @@ def route(
     quantized = best(score, candidates & ~full, capacity.quantized)
     after = before.tier.clone()
     after[..., :historical] = Tier.EVICTED - full.to(torch.uint8) * 2 - quantized.to(torch.uint8)
-    ledger = before.ledger if capacity.quantized == 0 else before.ledger | (after == Tier.QUANTIZED)
-    return Assignment(after, ledger)
+    return before.moved(after)
 
 
 def best(score: Tensor, among: Tensor, count: int) -> Tensor:

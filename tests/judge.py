@@ -8,7 +8,7 @@ from qevict_diag.budget import Budget
 from qevict_diag.layer_trace import LayerTrace
 from qevict_diag.readings import Readings
 from qevict_diag.replay import Replay
-from qevict_diag.tiers import Tier
+from qevict_diag.tier import Tier
 
 WORDS = {int(tier): tier.word for tier in Tier}
 

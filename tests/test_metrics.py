@@ -11,7 +11,7 @@ from qevict_diag.metrics.fmm import band, born_before, by_event, in_horizon, rat
 from qevict_diag.metrics.lir import inactive_runs
 from qevict_diag.metrics.mass_share import tier_mass
 from qevict_diag.metrics.transitions import promotion_counts, transition_counts
-from qevict_diag.tiers import Tier
+from qevict_diag.tier import Tier
 
 ROWS = torch.tensor([[0.2, 0.1, 0.3, 0.1, 0.3, 0.0], [0.1, 0.1, 0.2, 0.2, 0.1, 0.3]])
 HISTORY = ["100010", "000000", "001001", "--0001", "111111", "----00"]

@@ -10,7 +10,7 @@ from qevict_diag.policies import policy
 from qevict_diag.quantize import CHANNEL_AXIS, TOKEN_AXIS, dequantize, quantize
 from qevict_diag.replay import replay
 from qevict_diag.store import TierStore
-from qevict_diag.tiers import Tier
+from qevict_diag.tier import Tier
 from qevict_diag.windows import Grid
 
 GRID = Grid(prefill=40, decode=24, window=4, sinks=2, recent=6)

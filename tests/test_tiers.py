@@ -5,7 +5,8 @@ import torch
 
 from qevict_diag.budget import Capacity
 from qevict_diag.policies import policy
-from qevict_diag.tiers import Assignment, Tier, best, route
+from qevict_diag.tier import Tier
+from qevict_diag.tiers import Assignment, best, route
 
 WORDS = {Tier.FULL: "F", Tier.QUANTIZED: "Q", Tier.EVICTED: "E", Tier.LOCAL: "."}
 THREE, ONE_WAY, TWO = policy("R3", window=1), policy("R3-one-way", window=1), policy("R2", window=1)
