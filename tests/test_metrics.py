@@ -138,6 +138,18 @@ def test_transitions_worked_example(lag, group, expected):
     assert (int(moved.sum()), int(pairs.sum())) == expected
 
 
+@pytest.mark.parametrize("lag", [6, 8, 100])
+def test_a_lag_beyond_the_last_event_has_no_pairs(lag):
+    for first_passage in (False, True):
+        for moved, pairs in transition_counts(*lanes(), lag, first_passage=first_passage).values():
+            assert (int(moved.sum()), int(pairs.sum())) == (0, 0)
+
+
+def test_first_passage_counts_a_change_at_any_event_up_to_the_lag():
+    moved, pairs = transition_counts(*lanes(), 2, first_passage=True)["01"]
+    assert (int(moved.sum()), int(pairs.sum())) == (6, 12)
+
+
 def test_promotions_are_moves_from_quantized_to_full():
     tier = torch.tensor([[Tier.QUANTIZED, Tier.FULL, Tier.LOCAL], [Tier.FULL, Tier.QUANTIZED, Tier.FULL]])
     assert promotion_counts(tier).tolist() == [1]

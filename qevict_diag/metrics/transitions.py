@@ -33,10 +33,9 @@ def promotion_counts(tier: Tensor) -> Tensor:
 
 
 def _reached(selected: Tensor, exists: Tensor, lag: int, state: bool, first_passage: bool) -> Tensor:
-    events = selected.shape[-2]
     reached = selected[..., lag:, :] == state
     for step in range(1, lag) if first_passage else ():
-        stop = events - lag + step
+        stop = step + reached.shape[-2]
         reached = reached | ((selected[..., step:stop, :] == state) & exists[..., step:stop, :])
     return reached
 
