@@ -45,6 +45,9 @@ def measure(
     """
     settings = settings or Settings()
     names, chosen = metric_names(metrics), [p if isinstance(p, Policy) else policy(p) for p in policies]
+    names_given = [trace.name for trace in traces]
+    if not names_given or len(set(names_given)) < len(names_given):
+        raise InputError(f"traces {', '.join(names_given) or '(none)'}: give at least one, each with a name of its own")
     if min_inactive < 1:
         raise InputError(f"min-inactive {min_inactive}: must be at least 1 event")
     measured, used = [], []

@@ -1,0 +1,98 @@
+"""Measuring: what comes out for what was asked, and what is refused."""
+
+from dataclasses import replace
+
+import polars as pl
+import pytest
+import torch
+from random_traces import random_trace
+
+from qevict_diag.budget import Budget
+from qevict_diag.errors import InputError, MetricError
+from qevict_diag.frames import BYTES, DECISIONS, MEASUREMENTS
+from qevict_diag.measure import all_decisions, measure, metric_names, one_model
+from qevict_diag.metric_rows import fmm_rows, mass_share_rows, oracle_selection, universe
+from qevict_diag.observe import Save
+from qevict_diag.plan import Settings
+from qevict_diag.policies import policies, policy
+from qevict_diag.replay import replay
+
+SETTINGS = Settings(budget=Budget("1/2", sinks=2, recent=6), horizon=8)
+TRACE = random_trace(1)
+
+
+def test_frames_have_the_documented_columns():
+    found = measure([TRACE], ["R1", "R3"], settings=SETTINGS)
+    assert dict(found.frame.schema) == MEASUREMENTS
+    assert dict(found.bytes.schema) == BYTES
+    assert dict(all_decisions([TRACE], policies(["R3"]), SETTINGS).schema) == DECISIONS
+
+
+def test_decisions_hold_every_complete_window_of_every_event():
+    frame = all_decisions([TRACE], policies(["R3"]), SETTINGS)
+    run = replay(TRACE, policies(["R3"]), SETTINGS)[0]
+    for event in range(run.grid.events):
+        rows = frame.filter(layer=0, event=event)
+        assert rows["window"].to_list() == list(range(run.grid.complete(event)))
+        assert rows.filter(pl.col("tier") != "local").height == run.grid.historical(event)
+
+
+def test_units_of_their_own_are_numbered():
+    chosen = replace(SETTINGS, readings=SETTINGS.readings.with_(scope="kv_head"))
+    assert all_decisions([TRACE], policies(["R3"]), chosen)["unit"].unique().sort().to_list() == [0, 1]
+    churn = measure([TRACE], ["R3"], ["churn"], chosen).frame
+    assert churn["head"].unique().sort().to_list() == [0, 1]
+
+
+def test_the_ledger_raises_the_persistent_bytes_only_where_something_was_promoted():
+    used = measure([TRACE], ["R2", "R3"], ["churn"], SETTINGS).bytes
+    extra = {row["policy"]: row["persistent_ratio_with_ledger"] - row["persistent_ratio"] for row in used.to_dicts()}
+    promoted = measure([TRACE], ["R3"], ["promotions"], SETTINGS).frame["value"].sum()
+    assert extra["R2"] == 0
+    assert (extra["R3"] > 0) == (promoted > 0)
+
+
+def test_progress_counts_every_layer_of_every_trace():
+    done = []
+    measure([TRACE, random_trace(2, name="other")], ["R2"], ["churn"], SETTINGS, progress=done.append)
+    assert sum(done) == 4
+
+
+@pytest.mark.parametrize(
+    ("call", "said"),
+    [
+        (lambda: measure([], ["R2"]), "at least one"),
+        (lambda: measure([TRACE, TRACE], ["R2"]), "name of its own"),
+        (lambda: measure([TRACE], ["R2"], min_inactive=0), "at least 1"),
+        (lambda: metric_names(["fmm", "nothing"]), "nothing"),
+        (lambda: metric_names([]), "none"),
+        (lambda: one_model([TRACE, replace(TRACE, model_id="another")]), "2 models"),
+        (lambda: Settings(horizon=0), "horizon 0"),
+        (lambda: replay(TRACE, policies(["R2"]), replace(SETTINGS, device="nowhere")), "nowhere"),
+    ],
+)
+def test_what_cannot_be_measured_is_refused(call, said):
+    with pytest.raises(InputError, match=said):
+        call()
+
+
+def test_a_metric_whose_sums_were_not_kept_says_so():
+    run = replay(TRACE, policies(["R3"]), SETTINGS, save=Save(False, False, False))[0]
+    for rows in (fmm_rows, mass_share_rows):
+        with pytest.raises(MetricError, match="Save"):
+            list(rows(run, 3))
+    with pytest.raises(MetricError, match="Save"):
+        oracle_selection(run, universe(run))
+
+
+def test_an_estimator_that_needs_prompt_queries_says_so_when_there_are_none():
+    bare = replace(TRACE, parts=tuple(replace(part, prompt_query=None) for part in TRACE.parts))
+    with pytest.raises(MetricError, match="--prompt-queries"):
+        replay(bare, [policy("R3[observation]")], SETTINGS)
+
+
+def test_single_and_double_precision_agree_on_real_settings():
+    frames = [
+        measure([TRACE], ["R3"], ["fmm"], replace(SETTINGS, dtype=d)).frame for d in (torch.float32, torch.float64)
+    ]
+    assert (frames[0]["value"] - frames[1]["value"]).abs().max() < 1e-5
