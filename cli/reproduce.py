@@ -74,4 +74,5 @@ def _print(made: "Reproduction", out: Path) -> None:
     console.print(table)
     for warning in made.warnings:
         console.print(f"\n[yellow]{warning}[/]", highlight=False)
-    console.print(f"\n{len(made.files)} files in {out}; open {out / 'index.html'}", highlight=False, markup=False, soft_wrap=True)
+    where = f"\n{len(made.files)} files in {out}; open {out / 'index.html'}"
+    console.print(where, highlight=False, markup=False, soft_wrap=True)
