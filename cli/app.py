@@ -20,12 +20,9 @@ for _name, _command in COMMANDS.items():
 
 
 def main() -> None:
-    """Run the command line; a library error is one line on stderr and exit 1, Ctrl-C exits with 130."""
+    """Run the command line; a library error is one line on stderr and exit 1. Ctrl-C exits with 130."""
     try:
         app()
     except QEvictError as error:
         typer.echo(f"error: {error}", err=True)
         sys.exit(1)
-    except KeyboardInterrupt:
-        typer.echo("interrupted: nothing half-written was left", err=True)
-        sys.exit(130)
