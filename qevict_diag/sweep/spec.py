@@ -21,7 +21,7 @@ from qevict_diag.errors import InputError
 from qevict_diag.estimators import RandomRanking
 from qevict_diag.measure import metric_names
 from qevict_diag.plan import Settings
-from qevict_diag.policies import POLICIES, Policy, policy
+from qevict_diag.policies import POLICIES, Policy, base_of, policy
 from qevict_diag.readings import Readings
 
 DEFINED_BY_WINDOW = ("R0", "R1", "R4")  # their window is what they are; the axis of windows leaves them alone
@@ -164,11 +164,6 @@ class Sweep:
 def parse_reading(label: str) -> Readings:
     """Readings from a label, ``name=value`` joined by commas; the empty label is the defaults."""
     return Readings.parse(label.split(",") if label else [])
-
-
-def base_of(name: str) -> str:
-    """The condition behind ``NAME[estimator]``."""
-    return name.partition("[")[0]
 
 
 def _with_random(names: list[str]) -> tuple[str, ...]:
