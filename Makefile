@@ -4,7 +4,7 @@ VENV ?= .venv
 OUT ?= out
 BIN = $(VENV)/bin
 
-.PHONY: demo test lint types fuzz releases bench install
+.PHONY: demo test lint types fuzz releases ray bench install
 
 demo: install
 	$(BIN)/qevict-diag reproduce --out $(OUT)/
@@ -29,6 +29,10 @@ fuzz: install
 
 releases: install
 	$(BIN)/nox
+
+ray: install
+	$(BIN)/pip install --quiet '.[ray]'
+	$(BIN)/pytest -m ray
 
 bench: install
 	$(BIN)/python benchmarks/recording.py
