@@ -15,6 +15,7 @@ from torch import Tensor
 
 from qevict_diag.errors import MetricError
 from qevict_diag.layer_trace import LayerTrace
+from qevict_diag.metrics.fmm import born_before
 from qevict_diag.quantize import TOKEN_AXIS, dequantize, quantize
 from qevict_diag.windows import Grid, sum_groups
 
@@ -139,7 +140,7 @@ class QueryBlock:
     sinks: Tensor  # [layer, head, query] mass of the S sink positions
     sink_share: Tensor  # [layer, head, query] mass of a learned sink logit
     prompt: Tensor  # [layer, head, query] mass of the prompt without its sinks
-    born: Tensor  # [layer, head, query, decode position] mass of the positions born while decoding
+    born_before: Tensor  # [layer, head, query, decode + 1] mass of the first j positions born while decoding
 
 
 def stream(block: LayerBlock, keys: Sequence[GridKey], grids: dict[int, Grid], queries: int) -> Iterator[QueryBlock]:
@@ -177,7 +178,7 @@ def _query_block(
         sinks=block.attention(block.key[:, :, :sinks], queries).sum(-1),
         sink_share=block.sink_share(queries),
         prompt=history[..., :prompt].sum(-1),
-        born=history[..., prompt : prompt + block.decode].clone(),
+        born_before=born_before(history[..., prompt : prompt + block.decode]),
     )
 
 

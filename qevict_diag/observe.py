@@ -8,7 +8,7 @@ from torch import Tensor
 
 from qevict_diag.blocks import QueryBlock
 from qevict_diag.metrics.agreement import Agreement, agreement, replaced_normalizer
-from qevict_diag.metrics.fmm import band, born_before, by_event, events_seeing, in_horizon, missed
+from qevict_diag.metrics.fmm import at_events, band, by_event, events_seeing, in_horizon, missed
 from qevict_diag.plan import Plan
 from qevict_diag.tier import Tier
 
@@ -99,9 +99,9 @@ def attended(plan: Plan, masses: QueryBlock, events: range) -> Tensor:
         mask = plan.grid.historical_mask()[events.start : events.stop].to(masses.prompt.device)
         return by_event(masses.full[window], mask.expand(masses.prompt.shape[0], 1, *mask.shape))
     if reading == "all":
-        total = masses.sinks + masses.prompt + masses.born.sum(-1)
+        total = masses.sinks + masses.prompt + masses.born_before[..., -1]
         return total[..., None].expand(*total.shape, len(events))
-    existing = masses.prompt[..., None] + born_before(masses.born, events, window)
+    existing = masses.prompt[..., None] + at_events(masses.born_before, events, window)
     return existing + masses.sinks[..., None] if reading == "sinks" else existing
 
 

@@ -7,7 +7,7 @@ import torch
 
 from qevict_diag.metrics.agreement import agreement, replaced_normalizer
 from qevict_diag.metrics.churn import churn, churn_counts
-from qevict_diag.metrics.fmm import band, born_before, by_event, in_horizon, ratio
+from qevict_diag.metrics.fmm import at_events, band, born_before, by_event, in_horizon, ratio
 from qevict_diag.metrics.lir import inactive_runs
 from qevict_diag.metrics.mass_share import tier_mass
 from qevict_diag.metrics.transitions import promotion_counts, transition_counts
@@ -52,7 +52,10 @@ def test_the_horizon_of_an_event_starts_with_the_query_after_it():
 
 def test_positions_born_before_an_event():
     born = torch.tensor([[1.0, 2.0, 4.0, 8.0]])
-    assert born_before(born, range(0, 3), window=2).tolist() == [[0.0, 3.0, 15.0]]
+    before = born_before(born)
+    assert before.tolist() == [[0.0, 1.0, 3.0, 7.0, 15.0]]
+    assert at_events(before, range(0, 3), window=2).tolist() == [[0.0, 3.0, 15.0]]
+    assert at_events(before, range(1, 2), window=2).tolist() == [[3.0]]
 
 
 def test_churn_worked_example_and_counts():

@@ -43,11 +43,14 @@ def in_horizon(per_query: Tensor, within: Tensor) -> Tensor:
     return (per_query * within.to(per_query.dtype)).sum(-2)
 
 
-def born_before(born: Tensor, events: range, window: int) -> Tensor:
-    """Mass on the positions born before each event, Σ_{j < rΩ} A[t, P+j]: [.., query, decode] -> [.., query, event]."""
-    before = pad(born.cumsum(-1), (1, 0))
-    starts = window * torch.arange(events.start, events.stop, device=born.device)
-    return before[..., starts]
+def born_before(born: Tensor) -> Tensor:
+    """Mass on the first j positions born while decoding, Σ_{i < j} A[t, P+i]: [.., decode] -> [.., decode + 1]."""
+    return pad(born, (1, 0)).cumsum_(-1)
+
+
+def at_events(before: Tensor, events: range, window: int) -> Tensor:
+    """`born_before` at each event, Σ_{i < rΩ} A[t, P+i]: [.., query, decode + 1] -> [.., query, event]."""
+    return before[..., window * events.start : window * (events.stop - 1) + 1 : window]
 
 
 def ratio(numerator: Tensor, denominator: Tensor) -> Tensor:
