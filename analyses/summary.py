@@ -46,13 +46,6 @@ def readable(summary: pl.DataFrame) -> pl.DataFrame:
     bounds = pl.format("{}–{}", *(pl.col(name).round_sig_figs(4) for name in ("low", "high")))
     interval = pl.when(pl.col("low").is_nan()).then(pl.col("method")).otherwise(bounds).alias("95% interval")
     changed = [name for name in KEYS if name in ("metric", "policy") or summary[name].n_unique() > 1]
-    return summary.select(
-        pl.col(changed).replace("", None),
-        "estimate",
-        interval,
-        "regret",
-        "closed",
-        "how",
-        pl.col("count").alias("n"),
-        "undefined",
-    )
+    numbers = ("estimate", interval, "regret", "closed", "how", pl.col("count").alias("n"), "undefined")
+    shown = summary.with_columns(pl.col("reading").replace("", None))
+    return shown.select(*changed, *numbers)

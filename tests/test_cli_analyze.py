@@ -1,0 +1,71 @@
+"""`analyze`, `replay` and the catalogues, as a user calls them."""
+
+import json
+
+import polars as pl
+import pytest
+from disk_traces import write_trace
+from typer.testing import CliRunner
+
+from qevict_diag.cli.app import app
+from qevict_diag.errors import QEvictError
+from qevict_diag.metrics import METRICS
+
+
+@pytest.fixture(scope="module")
+def traces(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("traces")
+    for name in ("a", "b"):
+        write_trace(folder / name, prefill=150, decode=90)
+    return folder
+
+
+def run(*words):
+    return CliRunner().invoke(app, [str(word) for word in words])
+
+
+def test_every_metric_is_summarized(traces):
+    done = run("analyze", traces, "--metric", "all", "--budget", "1/2", "--quiet")
+    assert done.exit_code == 0, done.output
+    assert all(name in done.stdout for name in METRICS)
+
+
+def test_json_and_rows_hold_the_same_policies_and_the_random_arms(traces, tmp_path):
+    out = tmp_path / "rows.parquet"
+    done = run("analyze", traces, "--metric", "fmm", "--policy", "R2", "--regret", "--json", "--quiet", "--out", out)
+    rows = json.loads(done.stdout)
+    assert {row["policy"] for row in rows} == set(pl.read_parquet(out)["policy"])
+    assert {"R2", "R2[random:0]", "R2[irreversible]"} <= {row["policy"] for row in rows}
+    assert next(row for row in rows if row["policy"] == "R2")["regret"] is not None
+
+
+def test_decisions_are_written(traces, tmp_path):
+    out = tmp_path / "decisions.csv"
+    assert run("replay", traces, "--policy", "R3", "--budget", "1/2", "--out", out, "--quiet").exit_code == 0
+    assert set(pl.read_csv(out)["tier"]) <= {"full", "quantized", "evicted", "local"}
+
+
+@pytest.mark.parametrize("words", [["policies"], ["metrics"], ["readings"], ["budget"], ["budget", "--head-dim", "64"]])
+def test_catalogues_print_and_give_json(words):
+    assert run(*words).exit_code == 0
+    assert json.loads(run(*words, "--json").stdout)
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["--metric", "nothing"], "nothing"),
+        (["--policy", "R9"], "R9"),
+        (["--budget", "1/100"], "no history"),
+        (["--window", "5000"], "window 5000"),
+        (["--reading", "scope=x"], "scope=x"),
+        (["--device", "nowhere"], "nowhere"),
+        (["--out", "rows.txt"], "rows.txt"),
+        (["--dtype", "int8"], "int8"),
+    ],
+)
+def test_bad_input_is_one_error(traces, words, said):
+    done = run("analyze", traces, "--quiet", *words)
+    assert isinstance(done.exception, QEvictError)
+    assert said in str(done.exception)
+    assert "\n" not in str(done.exception)
