@@ -44,7 +44,7 @@ def print_frame(frame: "pl.DataFrame", *, as_json: bool, title: str = "") -> Non
     shown = frame.select(name for name in frame.columns if frame[name].null_count() < len(frame))
     table = Table(title=title or None, title_justify="left", box=None)
     for name, dtype in shown.schema.items():
-        table.add_column(name.replace("_", " "), justify="right" if dtype.is_numeric() else "left")
+        table.add_column(name.replace("_", " "), justify="right" if dtype.is_numeric() else "left", overflow="fold")
     for row in shown.iter_rows():
         table.add_row(*(escape(_cell(value)) for value in row))
     Console().print(table)
