@@ -17,6 +17,7 @@ from qevict_diag.statistics import Floats, interval_of
 
 DRAWS = 3
 OPTIMUM = "irreversible"
+BOUNDED = ("fmm",)  # what random arms and optima are measured by
 
 
 def random_arms(policies: Iterable[str], draws: int = DRAWS) -> tuple[str, ...]:

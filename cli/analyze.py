@@ -35,9 +35,7 @@ def analyze(
 
     Where Future Missed Mass is measured, seeded random arms of the same bytes are replayed too: what chance would miss.
     """
-    import polars as pl
-
-    from qevict_diag.analyses.regret import bounds
+    from qevict_diag.analyses.regret import BOUNDED, bounds
     from qevict_diag.analyses.summary import readable, summarize
     from qevict_diag.cli.progress import layers_bar
     from qevict_diag.cli.show import check_suffix, print_frame, write_frame
@@ -49,15 +47,12 @@ def analyze(
     settings = options.settings(budget, sinks, recent, quantized_fraction, bits, horizon, reading, device, dtype)
     chosen = policies(policy or ("R1", "R2", "R3", "R4"), window=window)
     names = metric_names(metric or ["all"])
-    arms = bounds(chosen, optimum=regret) if "fmm" in names else ()
+    also = [(bounds(chosen, optimum=regret), BOUNDED)] if "fmm" in names else []
     opened = options.open_traces(traces)
     if not mix_models:
         one_model(opened)
     with layers_bar("replaying", opened, quiet) as progress:
-        frame = measure(opened, chosen, names, settings, min_inactive=min_inactive, progress=progress).frame
-    if arms:
-        with layers_bar("bounding", opened, quiet) as progress:
-            frame = pl.concat((frame, measure(opened, arms, ["fmm"], settings, progress=progress).frame))
+        frame = measure(opened, chosen, names, settings, also=also, min_inactive=min_inactive, progress=progress).frame
     if out is not None:
         write_frame(frame, out)
     summary = summarize(frame, min_inactive)

@@ -49,18 +49,17 @@ def table(
 
 
 def _built(name: str, opened: "list[Trace]", settings: "Settings", min_inactive: int, quiet: bool) -> "Table":
-    import polars as pl
-
+    from qevict_diag.analyses.regret import BOUNDED
     from qevict_diag.cli.progress import layers_bar
     from qevict_diag.figures import tables
     from qevict_diag.measure import measure
 
     spec = tables.spec_of(name)
-    parts = []
-    for policies, metrics in ((spec.policies, spec.metrics), (spec.bounds, ("fmm",))):
-        if policies:
-            with layers_bar(f"table {name}", opened, quiet) as progress:
-                found = measure(opened, policies, metrics, settings, min_inactive=min_inactive, progress=progress)
-            parts.append(found)
-    frame, used = (pl.concat([getattr(part, x) for part in parts]) for x in ("frame", "bytes"))
-    return tables.build(name, frame, used, min_inactive)
+    with layers_bar(f"table {name}", opened, quiet) as progress:
+        found = measure(
+            *(opened, spec.policies, spec.metrics, settings),
+            also=[(spec.bounds, BOUNDED)],
+            min_inactive=min_inactive,
+            progress=progress,
+        )
+    return tables.build(name, found.frame, found.bytes, min_inactive)

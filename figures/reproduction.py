@@ -14,7 +14,7 @@ from typing import Any
 import polars as pl
 
 from qevict_diag import atomic, statistics
-from qevict_diag.analyses import claims, importance, promotion
+from qevict_diag.analyses import claims, importance, promotion, regret
 from qevict_diag.articles import Source, built_in, slug
 from qevict_diag.errors import InputError
 from qevict_diag.figures import figure1, page, tables
@@ -56,14 +56,14 @@ BOUNDS = tuple(
     if name not in RANKED  # Table 17b ranks by the optimum too
 )
 DIAGNOSTIC = Setting(
-    512, 256, ((figure1.POLICIES, ("all",)), (RANKED, tables.TABLES["17b"].metrics), (BOUNDS, ("fmm",)))
+    512, 256, ((figure1.POLICIES, ("all",)), (RANKED, tables.TABLES["17b"].metrics), (BOUNDS, regret.BOUNDED))
 )
 PROMOTION = Setting(
     256,
     1024,
     (
         ((promotion.WITHOUT, promotion.WITH), tables.TABLES["18"].metrics),
-        (tables.TABLES["18"].bounds, ("fmm",)),
+        (tables.TABLES["18"].bounds, regret.BOUNDED),
     ),
 )
 
@@ -146,19 +146,20 @@ def _opened(request: Request, setting: Setting, source: Source) -> Trace:
 
 def _measure(traces: Sequence[Trace], setting: Setting, request: Request, progress: Progress) -> Measurements:
     stage, done = f"replaying {setting.name}", 0
-    total = sum(len(trace.layers) for trace in traces) * len(setting.measured)
+    total = sum(len(trace.layers) for trace in traces)
 
     def count(layers: int) -> None:
         nonlocal done
         done += layers
         progress(stage, done, total)
 
-    settings = Settings(device=request.device)
-    parts = [
-        measure(traces, policies, metrics, settings, min_inactive=request.min_inactive, progress=count)
-        for policies, metrics in setting.measured
-    ]
-    return Measurements(pl.concat([part.frame for part in parts]), pl.concat([part.bytes for part in parts]))
+    (policies, metrics), *also = setting.measured
+    return measure(
+        *(traces, policies, metrics, Settings(device=request.device)),
+        also=also,
+        min_inactive=request.min_inactive,
+        progress=count,
+    )
 
 
 def write(

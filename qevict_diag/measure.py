@@ -20,6 +20,8 @@ from qevict_diag.policies import Policy, policy
 from qevict_diag.replay import Replay, replay, replay_blocks
 from qevict_diag.tier import Tier
 
+Group = tuple[Sequence[str | Policy], Sequence[str]]  # policies, and the metrics they are measured by
+
 
 @dataclass(frozen=True)
 class Measurements:
@@ -35,25 +37,32 @@ def measure(
     metrics: Sequence[str] = ("all",),
     settings: Settings | None = None,
     *,
+    also: Sequence[Group] = (),
     min_inactive: int = 3,
     progress: Callable[[int], None] | None = None,
 ) -> Measurements:
     """Replay every policy on every trace and measure it.
 
-    ``metrics`` are names of `METRICS` or ``all``. ``progress`` is called with the number of layers just finished.
-    Raises InputError for unknown names, and what `replay` raises.
+    ``metrics`` are names of `METRICS` or ``all``. ``also`` are further policies with metrics of their own (random arms
+    and optima, say, whose Future Missed Mass is all that matters), replayed on the same stream. ``progress`` is called
+    with the number of layers just finished. Raises InputError for unknown names, and what `replay` raises.
     """
     settings = settings or Settings()
-    names, chosen = metric_names(metrics), [p if isinstance(p, Policy) else policy(p) for p in policies]
-    names_given = [trace.name for trace in traces]
-    if not names_given or len(set(names_given)) < len(names_given):
-        raise InputError(f"traces {', '.join(names_given) or '(none)'}: give at least one, each with a name of its own")
+    wanted = [
+        (one if isinstance(one, Policy) else policy(one), metric_names(names))
+        for group, names in ((policies, metrics), *also)
+        for one in group
+    ]
+    asked = [(one, needed(names)) for one, names in wanted]
+    given = [trace.name for trace in traces]
+    if not given or len(set(given)) < len(given):
+        raise InputError(f"traces {', '.join(given) or '(none)'}: give at least one, each with a name of its own")
     if min_inactive < 1:
         raise InputError(f"min-inactive {min_inactive}: must be at least 1 event")
     measured, used = [], []
     for trace in traces:
-        for block in replay_blocks(trace, chosen, settings, needed(names)):
-            for run in block:
+        for block in replay_blocks(trace, asked, settings):
+            for run, (_, names) in zip(block, wanted, strict=True):
                 measured.append(measure_replay(run, names, min_inactive, trace.name, trace.model_id))
                 used.append(byte_use(run, trace.name))
             if progress is not None:

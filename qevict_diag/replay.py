@@ -99,7 +99,8 @@ def replay(
 
     ``progress`` is called with the number of layers each block finished. Raises BudgetError, MetricError, TraceError.
     """
-    blocks = replay_blocks(trace, policies, settings or Settings(), save or Save(), layers)
+    asked = [(policy, save or Save()) for policy in policies]
+    blocks = replay_blocks(trace, asked, settings or Settings(), layers)
     parts = []
     for part in blocks:
         parts.append(part)
@@ -109,19 +110,23 @@ def replay(
 
 
 def replay_blocks(
-    trace: Recorded, policies: Sequence[Policy], settings: Settings, save: Save, layers: Iterable[int] | None = None
+    trace: Recorded, asked: Sequence[tuple[Policy, Save]], settings: Settings, layers: Iterable[int] | None = None
 ) -> Iterator[list[Replay]]:
-    """Yield the replays of one block of layers after another, so that no more than a block is ever in memory."""
-    plans = [make_plan(policy, trace.shape, settings) for policy in policies]
+    """Yield the replays of one block of layers after another, so that no more than a block is ever in memory.
+
+    ``asked`` names the policies and what to keep of each.
+    """
+    plans = [make_plan(policy, trace.shape, settings) for policy, _ in asked]
+    saves = [save for _, save in asked]
     for block in layer_blocks(trace, plans, settings, layers):
-        yield replay_block(block, plans, save)
+        yield replay_block(block, plans, saves)
 
 
-def replay_block(block: LayerBlock, plans: Sequence[Plan], save: Save) -> list[Replay]:
-    """Replay all plans over one block of layers."""
+def replay_block(block: LayerBlock, plans: Sequence[Plan], saves: Sequence[Save]) -> list[Replay]:
+    """Replay all plans over one block of layers, side by side on one stream."""
     grids = {plan.grid.window: plan.grid for plan in plans}
     keys = list(dict.fromkeys(plan.key for plan in plans))
-    runs = [Run(plan, block, save) for plan in plans]
+    runs = [Run(plan, block, save) for plan, save in zip(plans, saves, strict=True)]
     for masses in stream(block, keys, grids, block_queries(list(grids), block.decode)):
         for run in runs:
             run.advance(masses)

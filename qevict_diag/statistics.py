@@ -13,8 +13,8 @@ import warnings
 from dataclasses import dataclass, replace
 
 import numpy as np
+import scipy
 from numpy.typing import ArrayLike, NDArray
-from scipy import stats
 
 from qevict_diag.errors import InputError
 
@@ -78,7 +78,7 @@ def wilson(successes: int, trials: int, confidence: float = CONFIDENCE) -> Inter
         raise InputError(f"{successes} successes in {trials} trials: successes must lie in 0..trials")
     if trials == 0:
         return Interval(math.nan, math.nan, math.nan, "none: no trial", 0)
-    limits = stats.binomtest(successes, trials).proportion_ci(confidence, method="wilson")
+    limits = scipy.stats.binomtest(successes, trials).proportion_ci(confidence, method="wilson")
     return Interval(successes / trials, float(limits.low), float(limits.high), "Wilson", trials)
 
 
@@ -95,8 +95,8 @@ def trace_bootstrap(
     if num.size < 2:
         return interval
     with warnings.catch_warnings():  # a resample without any trial is NaN, left out of the limits below
-        warnings.simplefilter("ignore", stats.DegenerateDataWarning)
-        result = stats.bootstrap(
+        warnings.simplefilter("ignore", scipy.stats.DegenerateDataWarning)
+        result = scipy.stats.bootstrap(
             (num, den),
             lambda top, bottom, axis: _ratios(top.sum(axis), bottom.sum(axis)),
             paired=True,
@@ -200,7 +200,7 @@ def detectable(effects: ArrayLike, power: float = 0.8, confidence: float = CONFI
 
 
 def _smallest_effect(spread: float, counts: NDArray[np.int_], power: float, confidence: float) -> Floats:
-    quantiles = stats.t.ppf(1 - (1 - confidence) / 2, counts - 1) + stats.t.ppf(power, counts - 1)
+    quantiles = scipy.stats.t.ppf(1 - (1 - confidence) / 2, counts - 1) + scipy.stats.t.ppf(power, counts - 1)
     return quantiles * spread / np.sqrt(counts)
 
 

@@ -14,8 +14,8 @@ import warnings
 from dataclasses import dataclass
 
 import numpy as np
+import scipy
 from numpy.typing import ArrayLike, NDArray
-from scipy import stats
 
 from qevict_diag.errors import InputError
 
@@ -59,8 +59,8 @@ def kaplan_meier(duration: ArrayLike, returned: ArrayLike, confidence: float = 0
         raise InputError(f"duration {duration.shape} and returned {returned.shape}: both must be [episode]")
     if not (np.isfinite(duration).all() and (duration >= 0).all()):
         raise InputError("duration: must be finite and not negative")
-    data = stats.CensoredData(uncensored=duration[returned], right=duration[~returned])
-    curve = stats.ecdf(data).sf
+    data = scipy.stats.CensoredData(uncensored=duration[returned], right=duration[~returned])
+    curve = scipy.stats.ecdf(data).sf
     low, high = _interval(curve, confidence)
     time = np.asarray(curve.quantiles, float)
     at_risk = (duration[None] >= time[:, None]).sum(axis=1)

@@ -28,6 +28,16 @@ def test_frames_have_the_documented_columns():
     assert dict(all_decisions([TRACE], policies(["R3"]), SETTINGS).schema) == DECISIONS
 
 
+def test_policies_beside_others_keep_their_own_metrics_and_numbers():
+    both = measure([TRACE], ["R1"], ["churn", "qsa"], SETTINGS, also=[(["R3"], ["fmm", "qsa"]), ([], ["lir"])])
+    alone = pl.concat(
+        measure([TRACE], [name], metrics, SETTINGS).frame
+        for name, metrics in (("R1", ["churn", "qsa"]), ("R3", ["fmm", "qsa"]))
+    )
+    assert both.frame.equals(alone)
+    assert both.bytes["policy"].to_list() == ["R1", "R3"]
+
+
 def test_decisions_hold_every_complete_window_of_every_event():
     frame = all_decisions([TRACE], policies(["R3"]), SETTINGS)
     run = replay(TRACE, policies(["R3"]), SETTINGS)[0]

@@ -56,7 +56,8 @@ def compute(task: Task) -> Result:
     settings = task.setting.settings(options)
     measured, used = [], []
     with one_thread():
-        for block in replay_blocks(trace, [arm.policy for arm in arms], settings, needed(options.metrics), task.layers):
+        asked = [(arm.policy, needed(options.metrics)) for arm in arms]
+        for block in replay_blocks(trace, asked, settings, task.layers):
             for arm, run in zip(arms, block, strict=True):
                 swept = _swept(task, arm, run)
                 frame = measure_replay(run, options.metrics, options.min_inactive, trace.name, trace.model_id)
