@@ -12,22 +12,21 @@ import numpy as np
 import polars as pl
 
 from qevict_diag.analyses.cells import Grid, cells, grid, pooled_ratios, rows_of
-from qevict_diag.policies import POLICIES, Policy, arm_of, base_of, policy
+from qevict_diag.policies import OPTIMUM, POLICIES, RANDOM, Policy, arm_of, arms_of, base_of, policy
 from qevict_diag.statistics import Floats, interval_of
 
 DRAWS = 3
-OPTIMUM = "irreversible"
 BOUNDED = ("fmm",)  # what random arms and optima are measured by
 
 
 def random_arms(policies: Iterable[str], draws: int = DRAWS) -> tuple[str, ...]:
     """Names of the random arms that the policies are held against, ``draws`` seeds each."""
-    return tuple(f"{arm}[random:{seed}]" for arm in _arms(policies) for seed in range(draws))
+    return tuple(f"{arm}[{RANDOM}:{seed}]" for arm in arms_of(policies) for seed in range(draws))
 
 
 def optima(policies: Iterable[str]) -> tuple[str, ...]:
     """Names of the optima O2 that bound the policies."""
-    return tuple(f"{arm}[{OPTIMUM}]" for arm in _arms(policies))
+    return tuple(f"{arm}[{OPTIMUM}]" for arm in arms_of(policies))
 
 
 def bounds(policies: Iterable[Policy], *, optimum: bool = True) -> tuple[Policy, ...]:
@@ -61,20 +60,16 @@ SCHEMA = {"policy": pl.String} | {
 }
 
 
-def _arms(policies: Iterable[str]) -> tuple[str, ...]:
-    return tuple(dict.fromkeys(arm_of(name) for name in policies if POLICIES[base_of(name)].evicts))
-
-
 def _bounded(name: str, names: list[str]) -> bool:
     arm = arm_of(name)
-    drawn = any(other.startswith(f"{arm}[random") for other in names)
+    drawn = any(other.startswith(f"{arm}[{RANDOM}") for other in names)
     return POLICIES[base_of(name)].readable and f"{arm}[{OPTIMUM}]" in names and drawn
 
 
 def _row(name: str, names: list[str], values: Floats, articles: int) -> tuple:
     arm = arm_of(name)
     own, best = values[:, names.index(name)], values[:, names.index(f"{arm}[{OPTIMUM}]")]
-    chance = np.mean([values[:, at] for at, other in enumerate(names) if other.startswith(f"{arm}[random")], axis=0)
+    chance = np.mean([values[:, at] for at, other in enumerate(names) if other.startswith(f"{arm}[{RANDOM}")], axis=0)
     gap = chance - best
     closed = np.where(gap > 0, (chance - own) / np.where(gap > 0, gap, 1), np.nan)
     told = [interval_of(float(x[0]), x[1:], articles) for x in (own - best, closed)]

@@ -43,9 +43,13 @@ def summarize(frame: pl.DataFrame, min_inactive: int = 3) -> pl.DataFrame:
 
 def readable(summary: pl.DataFrame) -> pl.DataFrame:
     """The same for people: the interval in one column, and only what tells rows apart."""
-    bounds = pl.format("{}–{}", *(pl.col(name).round_sig_figs(4) for name in ("low", "high")))
-    interval = pl.when(pl.col("low").is_nan()).then(pl.col("method")).otherwise(bounds).alias("95% interval")
     changed = [name for name in KEYS if name in ("metric", "policy") or summary[name].n_unique() > 1]
-    numbers = ("estimate", interval, "regret", "closed", "how", pl.col("count").alias("n"), "undefined")
+    numbers = ("estimate", interval_in_words(), "regret", "closed", "how", pl.col("count").alias("n"), "undefined")
     shown = summary.with_columns(pl.col("reading").replace("", None))
     return shown.select(*changed, *numbers)
+
+
+def interval_in_words() -> pl.Expr:
+    """``low`` and ``high`` as one column for people; why there is no interval where there is none."""
+    bounds = pl.format("{}–{}", *(pl.col(name).round_sig_figs(4) for name in ("low", "high")))
+    return pl.when(pl.col("low").is_nan()).then(pl.col("method")).otherwise(bounds).alias("95% interval")

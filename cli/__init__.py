@@ -14,6 +14,7 @@ from qevict_diag.cli.replay import replay
 from qevict_diag.cli.reproduce import reproduce
 from qevict_diag.cli.sweep import sweep
 from qevict_diag.cli.sweep_figure import sweep_figure
+from qevict_diag.cli.sweep_table import sweep_table
 from qevict_diag.cli.table import table
 from qevict_diag.cli.verify import verify
 
@@ -29,6 +30,7 @@ COMMANDS: dict[str, Callable[..., None]] = {
     "table": table,
     "reproduce": reproduce,
     "sweep": sweep,
+    "sweep-table": sweep_table,
     "sweep-figure": sweep_figure,
     "budget": budget,
     "policies": policies,

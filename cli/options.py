@@ -24,6 +24,8 @@ Inactive = Annotated[int, typer.Option(help="Events after which an inactive epis
 ReadingChoices = Annotated[list[str] | None, typer.Option("--reading", help="NAME=VALUE; see `readings`.")]
 Device = Annotated[str, typer.Option(help="Torch device: cpu, cuda, cuda:1, ...")]
 Precision = Annotated[str, typer.Option("--dtype", help="Arithmetic: float32 or float64.")]
+OneModel = Annotated[str | None, typer.Option("--model", help="Which model, in a sweep of several.")]
+Partial = Annotated[bool, typer.Option("--partial", help="Take what is there of an unfinished sweep.")]
 Quiet = Annotated[bool, typer.Option("--quiet", help="No progress bar.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")]
 

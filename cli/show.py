@@ -8,6 +8,7 @@ import typer
 if TYPE_CHECKING:
     import polars as pl
 
+PIPED = 160  # characters of a line where no terminal says how wide it is
 WRITERS = {
     ".parquet": lambda frame, path: frame.write_parquet(path),
     ".csv": lambda frame, path: frame.write_csv(path),
@@ -47,7 +48,10 @@ def print_frame(frame: "pl.DataFrame", *, as_json: bool, title: str = "") -> Non
         table.add_column(name.replace("_", " "), justify="right" if dtype.is_numeric() else "left", overflow="fold")
     for row in shown.iter_rows():
         table.add_row(*(escape(_cell(value)) for value in row))
-    Console().print(table)
+    console = Console()
+    if not console.is_terminal:
+        console.width = max(console.width, PIPED)  # nobody's window to fold columns into
+    console.print(table)
 
 
 def _cell(value: object) -> str:

@@ -50,6 +50,9 @@ def sweep(
         str, typer.Option(help="loky (this machine), dask or ray (a cluster; traces on shared storage).")
     ] = "loky",
     scheduler: Annotated[str | None, typer.Option(help="Address of the cluster's scheduler.")] = None,
+    regret: Annotated[
+        bool, typer.Option("--regret", help="Replay the optima O2 too, for regret in the table. Slow for R1.")
+    ] = False,
     plan: Annotated[
         bool, typer.Option("--plan", help="Print tasks, bytes and an estimate of the time; write nothing.")
     ] = False,
@@ -78,6 +81,7 @@ def sweep(
         bits=tuple(bits or (2,)),
         readings=("", *(reading or ())),
         draws=seed_draws,
+        regret=regret,
         layers_per_task=layers_per_task,
         skip_impossible=skip_impossible,
         options=Options(tuple(metric or ("all",)), min_inactive, horizon, sinks, recent, dtype, device),

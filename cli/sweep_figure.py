@@ -22,34 +22,30 @@ def sweep_figure(
     out: Annotated[Path, typer.Option(help="Picture to write: .pdf, .png or .svg.")],
     metric: Annotated[str, typer.Option(help="Metric of a sensitivity or a heat map; see `metrics`.")] = "fmm",
     policy: Annotated[str, typer.Option(help="Policy of a heat map.")] = "R3",
-    model: Annotated[str | None, typer.Option(help="Which model, in a sweep of several.")] = None,
-    partial: Annotated[bool, typer.Option("--partial", help="Draw what is there of an unfinished sweep.")] = False,
+    model: options.OneModel = None,
+    partial: options.Partial = False,
     as_json: options.AsJson = False,
 ) -> None:
     """Draw missed mass against bytes, the sensitivity to window, q and bits, or a layer × head map of a metric."""
     from qevict_diag.errors import InputError
     from qevict_diag.figures.style import picture_kind, save
-    from qevict_diag.metrics import METRICS
+    from qevict_diag.metrics import known_metric
     from qevict_diag.sweep import read
 
     if kind not in KINDS:
         raise InputError(f"figure {kind!r}: there are {', '.join(KINDS)}")
     picture_kind(out)
-    if metric not in METRICS:
-        raise InputError(f"metric {metric!r}: there are {', '.join(METRICS)}")
-    save(_draw(kind, read(sweep, partial=partial), metric, policy, model), out)
+    known_metric(metric)
+    save(_draw(kind, read(sweep, partial=partial).of(model), metric, policy), out)
     typer.echo(json.dumps({"figure": kind, "file": str(out)}) if as_json else str(out))
 
 
-def _draw(kind: str, frames: "SweepFrames", metric: str, policy: str, model: str | None) -> "Figure":
-    import polars as pl
-
+def _draw(kind: str, frames: "SweepFrames", metric: str, policy: str) -> "Figure":
     from qevict_diag.figures import sweep_figures
 
-    chosen = pl.lit(True) if model is None else pl.col("model") == model
-    rows = frames.measurements.filter(chosen, pl.col("metric") == ("fmm" if kind == "pareto" else metric)).collect()
+    rows = frames.measurements.filter(metric="fmm" if kind == "pareto" else metric).collect()
     if kind == "pareto":
-        return cast("Figure", sweep_figures.plot_pareto(rows, frames.bytes.filter(chosen).collect()).get_figure())
+        return cast("Figure", sweep_figures.plot_pareto(rows, frames.bytes.collect()).get_figure())
     if kind == "sensitivity":
         return sweep_figures.plot_sensitivities(rows, metric)
     return cast("Figure", sweep_figures.plot_heatmap(rows, metric, policy).get_figure())

@@ -16,22 +16,17 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, NullLocator
 
 from qevict_diag.analyses.cells import rows_of
+from qevict_diag.analyses.sweeps import KEYS, bytes_used, one_group, one_model
 from qevict_diag.errors import InputError
+from qevict_diag.estimators import ESTIMATORS
 from qevict_diag.figures.style import MUTED, POLICY_COLORS, POLICY_DASHES, axes_of, spread_apart, style
-from qevict_diag.figures.sweep_points import (
-    KEYS,
-    PERCENT,
-    averages,
-    bytes_used,
-    held,
-    one_group,
-    one_model,
-    points,
-    varied,
-)
-from qevict_diag.policies import POLICIES
+from qevict_diag.figures.sweep_points import PERCENT, averages, held, points, varied
+from qevict_diag.foresight import Foresight, Split
+from qevict_diag.policies import OPTIMUM, POLICIES, RANDOM, base_of
 
-OTHER, RANDOM_DASHES = "#555555", (0, (1, 1.6))
+OTHER, BOUND_DASHES = "#555555", {RANDOM: (0, (1, 1.6)), OPTIMUM: (0, (6, 1.2))}
+BOUND_NAMES = {RANDOM: "random", OPTIMUM: "O2"}
+CLAIRVOYANT = [name for name, kind in ESTIMATORS.items() if issubclass(kind, (Foresight, Split))]
 PANELS = {
     "window": ("window size Ω (tokens)", "(a)  Window size"),
     "quantized_fraction": ("quantized fraction q", "(b)  Quantized fraction"),
@@ -56,7 +51,8 @@ def plot_pareto(frame: pl.DataFrame, used: pl.DataFrame, *, ax: Axes | None = No
     The thin dark steps are the front: settings that no other setting of the sweep beats in both. Small dots are the
     settings off the lines.
     """
-    found = points(frame).join(bytes_used(used), on=KEYS, how="left", nulls_equal=True).sort("share")
+    share = bytes_used(used).with_columns(share=pl.col("bytes") * 100)
+    found = points(frame).join(share, on=KEYS, how="left", nulls_equal=True).sort("share")
     shown = held(found, ("budget",))
     with style():
         ax = axes_of(ax, 4.6, 3.0)
@@ -136,22 +132,24 @@ def _ordered(found: pl.DataFrame) -> list[str]:
     """Policies as in the paper, then the others, random arms last."""
     known = list(POLICIES)
     names = found["policy"].unique().to_list()
-    return sorted(names, key=lambda n: (_is_random(n), known.index(n) if n in known else len(known), n))
+    return sorted(names, key=lambda n: (_bound(n) or "", known.index(n) if n in known else len(known), n))
 
 
-def _is_random(policy: str) -> bool:
-    return policy.endswith("[random]")
+def _bound(policy: str) -> str | None:
+    """Which bound a policy is, of `BOUND_NAMES`; None for what can be had."""
+    return next((kind for kind in BOUND_NAMES if policy.endswith(f"[{kind}]")), None)
 
 
 def _look(policy: str) -> tuple[str, Any]:
-    if _is_random(policy):
-        return POLICY_COLORS.get(policy.partition("[")[0], OTHER), RANDOM_DASHES
+    bound = _bound(policy)
+    if bound is not None:
+        return POLICY_COLORS.get(base_of(policy), OTHER), BOUND_DASHES[bound]
     return POLICY_COLORS.get(policy, OTHER), POLICY_DASHES.get(policy, "-")
 
 
 def _line(ax: Axes, rows: pl.DataFrame, x: str, policy: str) -> None:
     color, dashes = _look(policy)
-    faint = _is_random(policy)
+    faint = _bound(policy) is not None
     width, alpha = (0.8, 0.75) if faint else (1.3, 1.0)
     ax.plot(
         *(rows[x], rows["estimate"]),
@@ -170,7 +168,7 @@ def _line(ax: Axes, rows: pl.DataFrame, x: str, policy: str) -> None:
 
 def _front(ax: Axes, found: pl.DataFrame) -> None:
     """Step along the settings that nothing cheaper beats; clairvoyant policies are bounds and don't count."""
-    real = found.filter(~pl.col("policy").str.contains(r"\[oracle\]"))
+    real = found.filter(~pl.col("policy").str.contains_any([f"[{name}" for name in CLAIRVOYANT]))
     best = real.filter(pl.col("estimate") < pl.col("estimate").cum_min().shift(1).fill_null(float("inf")))
     ax.plot(
         *(best["share"], best["estimate"]),
@@ -207,8 +205,9 @@ def _name_lines(ax: Axes, rows: pl.DataFrame, x: str) -> None:
             zorder=1,
             label="_leader",
         )
-        weight = "normal" if _is_random(end["policy"]) else "bold"
-        told = f" {end['policy'].replace('[random]', ' random')}"
+        bound = _bound(end["policy"])
+        weight = "bold" if bound is None else "normal"
+        told = f" {end['policy']}" if bound is None else f" {base_of(end['policy'])} {BOUND_NAMES[bound]}"
         ax.annotate(told, place, color=color, fontsize=6, fontweight=weight, va="center", annotation_clip=False)
 
 

@@ -10,41 +10,19 @@ from typing import Any
 
 import polars as pl
 
-from qevict_diag.analyses.cells import estimates, grid, rows_of
 from qevict_diag.analyses.summary import HOW
+from qevict_diag.analyses.sweeps import AXES, at_settings
 from qevict_diag.errors import InputError
 from qevict_diag.policies import POLICIES
 
-AXES = ("window", "quantized_fraction", "bits", "budget", "swept_reading")
 USUAL: dict[str, Any] = {"quantized_fraction": "1/2", "bits": 2, "budget": "1/5", "swept_reading": ""}
-KEYS = ("policy", *AXES)
 PERCENT = ("fmm", "churn", "mass_share", "lir", "transitions")
-GROUPS = {"mass_share": "evicted", "lir": "policy", "transitions": "01"}  # the one of several groups that is drawn
-LAGS = {"lir": 3, "transitions": 1}  # and the lag, where a setting is one point
 
 
 def points(frame: pl.DataFrame, metric: str = "fmm") -> pl.DataFrame:
-    """Estimate and interval of one metric at every setting of a sweep; columns `KEYS` and the interval's."""
-    one_model(frame)
-    rows = one_group(rows_of(frame, metric), metric)
-    if metric in LAGS:
-        rows = rows.filter(pl.col("lag") == LAGS[metric])
+    """Estimate and interval of one metric at every setting of a sweep, in percent where it is a share."""
     scale = 100 if metric in PERCENT else 1
-    found = estimates(rows, grid(rows), KEYS, HOW[metric])
-    return found.with_columns(pl.col("estimate", "low", "high") * scale)
-
-
-def one_group(rows: pl.DataFrame, metric: str) -> pl.DataFrame:
-    """Rows of the group of `GROUPS` where a metric has several, under the sweep's own reading."""
-    own = rows.filter(pl.col("reading") == pl.col("swept_reading"))
-    return own.filter(pl.col("group") == GROUPS[metric]) if metric in GROUPS else own
-
-
-def one_model(frame: pl.DataFrame) -> None:
-    """Refuse a sweep over several models: their numbers are not samples of one thing (InputError)."""
-    models = frame["model"].unique().sort().to_list()
-    if len(models) > 1:
-        raise InputError(f"a sweep of {len(models)} models ({', '.join(models)}); filter the frame to one of them")
+    return at_settings(frame, metric).with_columns(pl.col("estimate", "low", "high") * scale)
 
 
 def reference(found: pl.DataFrame, name: str) -> Any:
@@ -87,11 +65,6 @@ def averages(rows: pl.DataFrame, metric: str, across: str) -> pl.DataFrame:
     value = pooled if HOW[metric] == "pooled" else pl.col("value").mean()
     means = defined.group_by("layer", across).agg(value=value).sort(across, "layer")
     return means.pivot(across, index="layer", values="value").sort("layer")
-
-
-def bytes_used(used: pl.DataFrame) -> pl.DataFrame:
-    """Mean over traces of the peak share of FullKV's bytes, in percent."""
-    return used.group_by(KEYS).agg(share=pl.col("persistent_ratio").mean() * 100)
 
 
 def _own_window(part: pl.DataFrame) -> pl.DataFrame:

@@ -13,6 +13,7 @@ from qevict_diag.errors import InputError
 from qevict_diag.estimators import ESTIMATORS, CumulativeAttention, Ranking
 
 ENTRY_POINTS = "qevict_diag.estimators"
+RANDOM, OPTIMUM = "random", "irreversible"  # the rankings that bound all others: chance, and O2
 
 
 @dataclass(frozen=True)
@@ -97,6 +98,11 @@ def arm_of(name: str) -> str:
     one = POLICIES[base_of(name)]
     shape = (one.window, one.quantized, one.evicts)
     return next(p.name for p in POLICIES.values() if (p.window, p.quantized, p.evicts) == shape)
+
+
+def arms_of(names: Iterable[str]) -> tuple[str, ...]:
+    """The conditions whose random arms and optima bound some policies, each once; R0 evicts nothing and has none."""
+    return tuple(dict.fromkeys(arm_of(name) for name in names if POLICIES[base_of(name)].evicts))
 
 
 def policies(names: Iterable[str], *, window: int | None = None) -> tuple[Policy, ...]:

@@ -75,7 +75,7 @@ def test_windows_default_to_each_policys_own():
         (("R3",), {"R3[random]"}),
         (("R3-full-only", "R3"), {"R3[random]"}),
         (("R1", "R2", "R4"), {"R1[random]", "R2[random]", "R4[random]"}),
-        (("R3-one-way",), {"R3-one-way[random]"}),
+        (("R3-one-way",), {"R3[random]"}),
         (("R2[key_norm]",), {"R2[random]"}),
         (("R0",), set()),
     ],

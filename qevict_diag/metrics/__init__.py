@@ -2,6 +2,8 @@
 
 from dataclasses import dataclass
 
+from qevict_diag.errors import InputError
+
 
 @dataclass(frozen=True)
 class Metric:
@@ -28,3 +30,10 @@ METRICS: dict[str, Metric] = {
         Metric("promotions", "windows moved from the quantized to the full tier", "windows", "descriptive"),
     )
 }
+
+
+def known_metric(name: str) -> str:
+    """``name`` itself if it is a metric's; InputError otherwise."""
+    if name not in METRICS:
+        raise InputError(f"metric {name!r}: there are {', '.join(METRICS)}")
+    return name

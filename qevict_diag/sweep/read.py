@@ -24,6 +24,12 @@ class SweepFrames:
     measurements: pl.LazyFrame
     bytes: pl.LazyFrame
 
+    def of(self, model: str | None) -> "SweepFrames":
+        """The frames of one model alone; all of it for None."""
+        if model is None:
+            return self
+        return SweepFrames(self.measurements.filter(model=model), self.bytes.filter(model=model))
+
 
 def read(folder: str | Path, *, partial: bool = False) -> SweepFrames:
     """Open a sweep's results. SweepError when parts are missing or damaged, unless ``partial`` leaves those out."""

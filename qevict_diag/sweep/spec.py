@@ -4,8 +4,8 @@ A `Setting` is one point of the grid that a task can replay on its own: one wind
 either two tiers or three with a quantized fraction and bits. What does not depend on an axis is not multiplied by it:
 two-tier policies have no quantized fraction and no bits, and R1 and R4, which are *defined* by their window, keep it.
 
-Every setting also replays a random arm, `BASE[random]` with several seeded draws: what eviction costs when nobody
-chooses.
+Every setting also replays random arms, `BASE[random]` with several seeded draws: what eviction costs when nobody
+chooses. With ``regret`` it replays the optima, `BASE[irreversible]`, as well.
 """
 
 import os
@@ -21,11 +21,11 @@ from qevict_diag.errors import InputError
 from qevict_diag.estimators import RandomRanking
 from qevict_diag.measure import metric_names
 from qevict_diag.plan import Settings
-from qevict_diag.policies import POLICIES, Policy, base_of, policy
+from qevict_diag.policies import OPTIMUM, RANDOM, Policy, arms_of, base_of, policy
 from qevict_diag.readings import Readings
 
 DEFINED_BY_WINDOW = ("R0", "R1", "R4")  # their window is what they are; the axis of windows leaves them alone
-RANDOM = "[random]"
+RANDOM_ARM, OPTIMUM_ARM = f"[{RANDOM}]", f"[{OPTIMUM}]"
 DTYPES = {"float32": torch.float32, "float64": torch.float64}
 
 
@@ -89,7 +89,7 @@ class Setting:
 
     def _arms(self, name: str) -> Iterator[Arm]:
         chosen = policy(name, window=self.window)
-        if not name.endswith(RANDOM):
+        if not name.endswith(RANDOM_ARM):
             yield Arm(chosen)
             return
         for seed in range(self.draws):
@@ -101,7 +101,8 @@ class Sweep:
     """The grid: every combination of its axes, on every trace, layer block by layer block.
 
     ``windows`` empty: each policy's own. ``readings`` are labels, ``""`` the defaults, choices joined by commas.
-    ``draws`` seeds of the random arm. Raises InputError and its kinds for what does not exist.
+    ``draws`` seeds of the random arms; ``regret`` adds the optima (slow for R1). Raises InputError and its kinds for
+    what does not exist.
     """
 
     traces: tuple[str, ...]
@@ -112,6 +113,7 @@ class Sweep:
     bits: tuple[int, ...] = (2,)
     readings: tuple[str, ...] = ("",)
     draws: int = 3
+    regret: bool = False
     layers_per_task: int = 8
     skip_impossible: bool = False
     options: Options = Options()
@@ -133,6 +135,8 @@ class Sweep:
         for name in ("draws", "layers_per_task"):
             if getattr(self, name) < 1:
                 raise InputError(f"{name.replace('_', ' ')} {getattr(self, name)}: must be at least 1")
+        if self.regret and "fmm" not in self.options.metrics:
+            raise InputError("regret is a difference of Future Missed Mass; sweep the metric fmm too")
         for setting in self.settings():
             setting.settings(self.options)  # refuses budgets, fractions and bits that no trace could have
 
@@ -149,12 +153,17 @@ class Sweep:
         return [(exact(fraction), bits) for fraction, bits in product(self.quantized_fractions, self.bits)]
 
     def _groups(self) -> dict[tuple[int, bool], tuple[str, ...]]:
-        """Policies by window size and number of tiers, each group with its random arm."""
+        """Policies by window size and number of tiers, each group with what bounds them."""
         groups: dict[tuple[int, bool], list[str]] = {}
         for name in self.policies:
             for window in self._windows(name):
                 groups.setdefault((window, policy(name).quantized), []).append(name)
-        return {key: _with_random(groups[key]) for key in sorted(groups)}
+        return {key: self._bounded(groups[key]) for key in sorted(groups)}
+
+    def _bounded(self, names: list[str]) -> tuple[str, ...]:
+        """Add the random arms of a group, and its optima where regret is asked for."""
+        kinds = (RANDOM_ARM, OPTIMUM_ARM) if self.regret else (RANDOM_ARM,)
+        return _unique([*names, *(arm + kind for kind in kinds for arm in arms_of(names))])
 
     def _windows(self, name: str) -> tuple[int, ...]:
         fixed = not self.windows or base_of(name) in DEFINED_BY_WINDOW
@@ -164,12 +173,6 @@ class Sweep:
 def parse_reading(label: str) -> Readings:
     """Readings from a label, ``name=value`` joined by commas; the empty label is the defaults."""
     return Readings.parse(label.split(",") if label else [])
-
-
-def _with_random(names: list[str]) -> tuple[str, ...]:
-    """Add the random arm of the group's first evicting condition, in the order of `POLICIES`; R0 needs none."""
-    bases = [base for base in POLICIES if POLICIES[base].evicts and base in {base_of(name) for name in names}]
-    return _unique([*names, *(base + RANDOM for base in bases[:1])])
 
 
 def _unique(values: Iterable) -> tuple:

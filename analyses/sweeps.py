@@ -1,0 +1,65 @@
+"""A sweep as one table: every metric at every setting, with its interval, and what chance and foresight would miss."""
+
+import polars as pl
+
+from qevict_diag.analyses.cells import estimates, grid, rows_of
+from qevict_diag.analyses.regret import SCHEMA, regret
+from qevict_diag.analyses.summary import HOW
+from qevict_diag.errors import InputError
+
+AXES = ("window", "quantized_fraction", "bits", "budget", "swept_reading")
+KEYS = ("policy", *AXES)
+GROUPS = {"mass_share": "evicted", "lir": "policy", "transitions": "01"}  # the one of several groups that is shown
+LAGS = {"lir": 3, "transitions": 1}  # and the lag, where a setting is one number
+
+
+def at_settings(frame: pl.DataFrame, metric: str = "fmm") -> pl.DataFrame:
+    """Estimate and 95% interval of one metric for every policy at every setting; draws of a random arm are pooled.
+
+    Columns `KEYS` and those of `cells.INTERVAL`. InputError for a sweep of several models, MetricError for a metric
+    that the sweep has not measured.
+    """
+    one_model(frame)
+    rows = one_group(rows_of(frame, metric), metric)
+    if metric in LAGS:
+        rows = rows.filter(pl.col("lag") == LAGS[metric])
+    return estimates(rows, grid(rows), KEYS, HOW[metric])
+
+
+def sweep_table(frame: pl.DataFrame, used: pl.DataFrame, metric: str = "fmm") -> pl.DataFrame:
+    """`at_settings` with the share of FullKV's bytes really used and, for FMM, regret to O2 and the gap closed.
+
+    ``used`` is the sweep's byte use. Regret is null where the sweep has not replayed the optimum (`Sweep.regret`).
+    """
+    found = at_settings(frame, metric).join(bytes_used(used), on=KEYS, how="left", nulls_equal=True)
+    missed = frame.filter(pl.col("metric") == "fmm") if metric == "fmm" else frame.clear()
+    return found.join(_regrets(missed), on=KEYS, how="left", nulls_equal=True).sort((*AXES, "policy"))
+
+
+def one_group(rows: pl.DataFrame, metric: str) -> pl.DataFrame:
+    """Rows of the group of `GROUPS` where a metric has several, under the sweep's own reading."""
+    own = rows.filter(pl.col("reading") == pl.col("swept_reading"))
+    return own.filter(pl.col("group") == GROUPS[metric]) if metric in GROUPS else own
+
+
+def one_model(frame: pl.DataFrame) -> None:
+    """Refuse a sweep over several models: their numbers are not samples of one thing (InputError)."""
+    models = frame["model"].unique().sort().to_list()
+    if len(models) > 1:
+        raise InputError(f"a sweep of {len(models)} models ({', '.join(models)}); filter the frame to one of them")
+
+
+def bytes_used(used: pl.DataFrame) -> pl.DataFrame:
+    """Mean over traces of the peak share of FullKV's bytes, protected regions included: columns `KEYS`, ``bytes``."""
+    return used.group_by(KEYS).agg(bytes=pl.col("persistent_ratio").mean())
+
+
+def _regrets(missed: pl.DataFrame) -> pl.DataFrame:
+    """Regret of every policy at every setting, on one grid of cells."""
+    over = None if missed.is_empty() else grid(missed)
+    parts = [
+        regret(part, over).with_columns(pl.lit(part[name][0], part.schema[name]).alias(name) for name in AXES)
+        for part in missed.partition_by(AXES, maintain_order=True)
+    ]
+    types = {name: missed.schema[name] for name in AXES}
+    return pl.concat(parts) if parts else pl.DataFrame(schema=SCHEMA | types)

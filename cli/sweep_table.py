@@ -1,0 +1,42 @@
+"""`qevict-diag sweep-table`: print a sweep."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from qevict_diag.cli import options
+
+
+def sweep_table(
+    sweep: Annotated[Path, typer.Argument(help="Folder of the sweep.")],
+    metric: Annotated[str, typer.Option(help="Which metric; see `metrics`.")] = "fmm",
+    model: options.OneModel = None,
+    partial: options.Partial = False,
+    out: Annotated[Path | None, typer.Option(help="Write the table: .parquet, .csv or .json.")] = None,
+    as_json: options.AsJson = False,
+) -> None:
+    """Print one metric of every policy at every setting, with the bytes used and, for FMM, the regret to the optimum.
+
+    Regret needs a sweep that replayed the optima: `sweep --regret`.
+    """
+    import polars as pl
+
+    from qevict_diag.analyses.summary import interval_in_words
+    from qevict_diag.analyses.sweeps import AXES, sweep_table
+    from qevict_diag.cli.show import check_suffix, print_frame, write_frame
+    from qevict_diag.metrics import known_metric
+    from qevict_diag.sweep import read
+
+    if out is not None:
+        check_suffix(out)
+    frames = read(sweep, partial=partial).of(model)
+    rows = frames.measurements.filter(metric=known_metric(metric)).collect()
+    table = sweep_table(rows, frames.bytes.collect(), metric)
+    if out is not None:
+        write_frame(table, out)
+    varied = [name for name in AXES if table[name].drop_nulls().n_unique() > 1]
+    told = table.select(
+        "policy", *varied, "bytes", "estimate", interval_in_words(), "regret", "closed", pl.col("count").alias("n")
+    )
+    print_frame(table if as_json else told, as_json=as_json)

@@ -1,0 +1,84 @@
+"""The table of a sweep says what measuring each setting alone says, with what chance and foresight would miss."""
+
+import json
+
+import polars as pl
+import pytest
+from disk_traces import SMALL, small_sweep, write_traces
+from typer.testing import CliRunner
+
+from qevict_diag.analyses.regret import BOUNDED, bounds, regret
+from qevict_diag.analyses.sweeps import sweep_table
+from qevict_diag.cli.app import app
+from qevict_diag.errors import InputError
+from qevict_diag.measure import measure
+from qevict_diag.policies import policies
+from qevict_diag.sweep import read, run
+from qevict_diag.trace import Trace
+
+
+@pytest.fixture(scope="module")
+def sweep(tmp_path_factory):
+    traces = write_traces(tmp_path_factory.mktemp("traces"), layers=2)
+    return small_sweep(traces, policies=("R2", "R3", "R3-one-way"), bits=(2, 4), draws=3, regret=True)
+
+
+@pytest.fixture(scope="module")
+def folder(sweep, tmp_path_factory):
+    out = tmp_path_factory.mktemp("sweep")
+    run(sweep, out)
+    return out
+
+
+@pytest.fixture(scope="module")
+def table(folder):
+    frames = read(folder)
+    return sweep_table(frames.measurements.collect(), frames.bytes.collect())
+
+
+def test_every_setting_has_the_regret_that_measuring_it_alone_has(sweep, table):
+    traces = [Trace.open(path) for path in sweep.traces]
+    for setting in sweep.settings():
+        chosen = policies([name for name in setting.policies if "[" not in name], window=setting.window)
+        settings = setting.settings(SMALL)
+        alone = measure(traces, chosen, BOUNDED, settings, also=[(bounds(chosen), BOUNDED)]).frame
+        expected = {row["policy"]: row for row in regret(alone).to_dicts()}
+        here = pl.col("quantized_fraction").is_null() if setting.bits is None else pl.col("bits") == setting.bits
+        found = table.filter(here, budget=str(setting.budget), window=setting.window)
+        for policy in chosen:
+            row = found.filter(policy=policy.name).row(0, named=True)
+            for name in ("regret", "regret_low", "closed", "closed_high"):
+                assert row[name] == pytest.approx(expected[policy.name][name]), (setting, policy.name, name)
+
+
+def test_bounds_bound_themselves(table):
+    optimum = table.filter(pl.col("policy").str.ends_with("[irreversible]"))
+    chance = table.filter(pl.col("policy").str.ends_with("[random]"))
+    assert optimum["regret"].abs().max() == 0
+    assert chance["closed"].abs().max() == pytest.approx(0, abs=1e-12)
+    assert set(optimum["policy"]) == {"R2[irreversible]", "R3[irreversible]"}
+    assert table["regret"].min() >= 0
+
+
+def test_regret_needs_the_missed_mass(sweep):
+    with pytest.raises(InputError, match="sweep the metric fmm too"):
+        small_sweep(sweep.traces, options=type(SMALL)(("churn",)), regret=True)
+
+
+def test_other_metrics_have_no_regret(folder):
+    frames = read(folder)
+    found = sweep_table(frames.measurements.collect(), frames.bytes.collect(), "churn")
+    assert found["regret"].is_null().all()
+    assert found["estimate"].is_not_null().all()
+
+
+def test_the_command_prints_what_the_table_says(folder, table, tmp_path):
+    out = tmp_path / "table.csv"
+    result = CliRunner().invoke(app, ["sweep-table", str(folder), "--json", "--out", str(out)])
+    assert result.exit_code == 0, result.output
+    rows = json.loads(result.stdout)
+    assert [row["policy"] for row in rows] == table["policy"].to_list()
+    assert pl.read_csv(out)["estimate"].to_list() == pytest.approx(table["estimate"].to_list())
+    printed = CliRunner().invoke(app, ["sweep-table", str(folder)]).stdout
+    assert "R3[irreversible]" in printed
+    assert CliRunner().invoke(app, ["sweep-table", str(folder), "--metric", "nothing"]).exit_code != 0
