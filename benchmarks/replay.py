@@ -1,13 +1,15 @@
 """How fast and how large a replay is, as ratios within one run. Prints a table, and JSON with --json.
 
-    python benchmarks/replay.py [TRACE] [--reference] [--long] [--threads N] [--json]
+    python benchmarks/replay.py [TRACE] [--reference] [--long] [--profile] [--threads N] [--json]
 
 TRACE is a recorded trace (a random one of SmolLM2-135M's shape otherwise). The limit is the work no replay can avoid:
 both logit products (full and INT2 keys) and one masked softmax per policy, all layers, in plain torch.
 """
 
 import argparse
+import cProfile
 import json
+import pstats
 import resource
 import sys
 import time
@@ -29,6 +31,18 @@ from qevict_diag.trace import Trace
 from qevict_diag.windows import Grid
 
 POLICIES = ("R1", "R2", "R3", "R4")
+STAGES = {  # what a profile is grouped by: functions that don't call each other
+    "layers read from disk and checked": [("loading.py", "layer_blocks")],
+    "INT2 round trip of the keys": [("blocks.py", "dequantized_key")],
+    "attention masses of the queries": [("blocks.py", "attention")],
+    "masses of the windows": [("blocks.py", "_nested_masses"), ("windows.py", "sum_windows")],
+    "routing": [("replay.py", "routed")],
+    "the estimator's sums": [("replay.py", "interval_view"), ("replay.py", "updated")],
+    "missed mass": [("observe.py", "_add_missed")],
+    "mass shares and the oracle of LIR": [("observe.py", "_reference")],
+    "QSA and R_Q": [("observe.py", "compare")],
+    "metrics of the whole run, and their rows": [("measure.py", "measure_replay"), ("measure.py", "byte_use")],
+}
 
 
 def seconds(work: Callable[[], object], repeats: int = 3) -> float:
@@ -70,6 +84,19 @@ def against_the_limit(trace, device: str) -> dict[str, float]:
     return {"limit_s": limit, "measure_s": ours, "ratio_to_limit (at most 3)": ours / limit}
 
 
+def profile(trace, device: str) -> dict[str, float]:
+    """Share of the time of R1-R4 with every metric by `STAGES`, in percent; what is in none of them is the rest."""
+    settings = Settings(device=device)
+    measure([trace], POLICIES, settings=settings)
+    recorder = cProfile.Profile(time.process_time)
+    recorder.runcall(measure, [trace], POLICIES, settings=settings)
+    stats = pstats.Stats(recorder).stats  # (file, line, function) -> calls, .., own seconds, seconds, callers
+    spent = {(Path(file).name, function): timed[3] for (file, _, function), timed in stats.items()}
+    total = spent["measure.py", "measure"]
+    shares = {name: sum(spent.get(place, 0.0) for place in places) / total for name, places in STAGES.items()}
+    return {f"{name} (%)": 100 * share for name, share in (shares | {"the rest": 1 - sum(shares.values())}).items()}
+
+
 def against_the_reference(trace) -> dict[str, float]:
     """One layer, R1-R4 with FMM, against the slow reference (replay and FMM alone, its other metrics left out)."""
     import judge
@@ -106,6 +133,7 @@ def main() -> None:
     parser.add_argument("trace", nargs="?", help="a recorded trace")
     parser.add_argument("--reference", action="store_true", help="also against the slow reference (a minute)")
     parser.add_argument("--long", action="store_true", help="also 8K to 32K prompts")
+    parser.add_argument("--profile", action="store_true", help="also where the time goes")
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--json", action="store_true")
     parser.add_argument("--threads", type=int, default=1, help="of torch; CPU seconds are only comparable at 1")
@@ -115,6 +143,8 @@ def main() -> None:
     found = against_the_limit(trace, given.device)
     if given.reference:
         found |= against_the_reference(trace)
+    if given.profile:
+        found |= profile(trace, given.device)
     if given.long:
         found |= long_traces()
     print(json.dumps(found, indent=1) if given.json else "\n".join(f"{k:36} {v:10.3f}" for k, v in found.items()))

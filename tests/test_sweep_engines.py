@@ -2,6 +2,9 @@
 
 import os
 import signal
+import socket
+import subprocess
+import sys
 
 import pytest
 from disk_traces import contents, small_sweep, write_traces
@@ -33,6 +36,12 @@ def cluster():
         yield made
 
 
+def free_port():
+    with socket.socket() as made:
+        made.bind(("127.0.0.1", 0))
+        return made.getsockname()[1]
+
+
 def test_two_workers_write_the_bytes_of_one(sweep, serial, tmp_path):
     assert run(sweep, tmp_path, Engine(workers=2)).computed == 16
     assert contents(tmp_path) == serial
@@ -57,6 +66,23 @@ def test_a_dask_worker_killed_in_mid_sweep_changes_no_byte(sweep, serial, cluste
     assert len(killed) == 1
     assert contents(tmp_path) == serial
     assert seen == [(done, 16) for done in range(17)]
+
+
+def test_a_scheduler_killed_in_mid_sweep_is_an_error_in_words_and_loses_nothing(sweep, serial, tmp_path):
+    address = f"tcp://127.0.0.1:{free_port()}"
+    commands = [["scheduler", "--port", address.rpartition(":")[2], "--no-dashboard"], ["worker", address]]
+    started = [
+        subprocess.Popen([sys.executable, "-m", "dask", *words], stderr=subprocess.DEVNULL) for words in commands
+    ]
+    try:
+        with pytest.raises(SweepError, match=r"the scheduler died .* give the same sweep again to continue"):
+            run(sweep, tmp_path, Engine("dask", scheduler=address), lambda done, _: done == 2 and started[0].kill())
+    finally:
+        for process in started:
+            process.kill()
+            process.wait()
+    assert run(sweep, tmp_path).computed <= 14
+    assert contents(tmp_path) == serial
 
 
 def test_no_scheduler_is_an_error_in_words(sweep, tmp_path, monkeypatch):

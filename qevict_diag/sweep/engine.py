@@ -16,7 +16,7 @@ from qevict_diag.errors import InputError, SweepError
 ENGINES = ("loky", "dask", "ray")
 CONNECT_SECONDS = 10
 ROUND = 4  # tasks for each Ray worker before anything is heard of them
-LOST = "a worker died (killed, or out of memory)"
+LOST = "a worker or the scheduler died (killed, or out of memory)"
 
 
 @dataclass(frozen=True)
@@ -122,10 +122,12 @@ def _extra(name: str) -> Iterator[None]:
 
 
 def _lost() -> tuple[type[Exception], ...]:
-    """The errors by which the engines say that a worker is gone."""
+    """The errors by which the engines say that a worker or the scheduler is gone."""
+    from concurrent.futures import CancelledError
+
     from joblib.externals.loky.process_executor import BrokenProcessPool
 
-    found: list[type[Exception]] = [BrokenProcessPool]
+    found: list[type[Exception]] = [BrokenProcessPool, CancelledError]
     try:
         from distributed import KilledWorker
 
