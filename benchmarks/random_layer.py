@@ -25,6 +25,10 @@ class LayerOf:
         """The random layer."""
         return self.one
 
+    def layer_shape(self, layer: int) -> TraceShape:
+        """All layers have one shape."""
+        return self.shape
+
 
 def random_layers(
     prefill: int, decode: int, layers: int = 1, heads: int = 32, kv_heads: int = 8, width: int = 128

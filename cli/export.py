@@ -12,11 +12,11 @@ def export(
     layers: Annotated[str | None, typer.Option(help="Layers to export, like 0,4,8-11. Default: all.")] = None,
 ) -> None:
     """Write the attention rows and prompt masses of a trace as parquet files, one per layer."""
-    from qevict_diag.record.options import parse_layers
+    from qevict_diag.record.options import parse_numbers
     from qevict_diag.trace import Trace
     from qevict_diag.trace_export import export_parquet
 
-    for path in export_parquet(Trace.open(trace), parquet, None if layers is None else parse_layers(layers)):
+    for path in export_parquet(Trace.open(trace), parquet, None if layers is None else parse_numbers(layers, "layers")):
         typer.echo(f"{path}  {path.stat().st_size / 1e6:.1f} MB")
 
 

@@ -31,6 +31,12 @@ def record(
     ] = "greedy",
     seed: Annotated[int, typer.Option(help="Seed of --continuation sample.")] = 0,
     layers: Annotated[str | None, typer.Option(help="Layers to record, like 0,4,8-11. Default: all.")] = None,
+    heads: Annotated[
+        str | None,
+        typer.Option(
+            help="Query heads to record, like 0-3, and the keys they read; policies then see these alone. Default: all."
+        ),
+    ] = None,
     store_attention: Annotated[
         bool, typer.Option("--store-attention", help="Store the decode rows too (large).")
     ] = False,
@@ -65,7 +71,7 @@ def record(
     from qevict_diag.inputs import chat as chat_messages
     from qevict_diag.inputs import shard as part_of
     from qevict_diag.models import load, torch_dtype
-    from qevict_diag.record import RecordOptions, parse_layers, parse_probes
+    from qevict_diag.record import RecordOptions, parse_numbers, parse_probes
     from qevict_diag.record import plan as plan_recording
     from qevict_diag.record import record as record_traces
 
@@ -76,7 +82,8 @@ def record(
         decode=decode,
         continuation=continuation,  # type: ignore[arg-type]
         seed=seed,
-        layers=None if layers is None else parse_layers(layers),
+        layers=None if layers is None else parse_numbers(layers, "layers"),
+        heads=None if heads is None else parse_numbers(heads, "heads"),
         store_attention=store_attention,
         dtype=None if dtype is None else str(torch_dtype(dtype)).removeprefix("torch."),
         prompt_queries=_count(prompt_queries),

@@ -56,6 +56,16 @@ class LayerBlock:
         """Query heads H."""
         return self.traces[0].query.shape[0]
 
+    @property
+    def head_numbers(self) -> tuple[int, ...]:
+        """Numbers of the query heads, as in the model."""
+        return self.traces[0].head_numbers
+
+    @property
+    def kv_head_numbers(self) -> tuple[int, ...]:
+        """Numbers of the key-value heads, as in the model."""
+        return self.traces[0].kv_head_numbers
+
     @cached_property
     def query(self) -> Tensor:
         """[layer, head, query, channel], times the layer's scaling."""

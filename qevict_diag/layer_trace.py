@@ -48,6 +48,8 @@ class AttentionSpec:
     rotary_dim: int = 0
     rotary_start: int = 0
     pv_residual: float = 0.0
+    head_numbers: tuple[int, ...] | None = None  # the model's numbers of the recorded heads; None: all
+    kv_head_numbers: tuple[int, ...] | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -74,6 +76,16 @@ class LayerTrace:
     def decode(self) -> int:
         """Number of recorded decode queries G."""
         return self.query.shape[-2]
+
+    @property
+    def head_numbers(self) -> tuple[int, ...]:
+        """Numbers of the recorded query heads, as in the model."""
+        return self.spec.head_numbers or tuple(range(self.query.shape[0]))
+
+    @property
+    def kv_head_numbers(self) -> tuple[int, ...]:
+        """Numbers of the recorded key-value heads, as in the model."""
+        return self.spec.kv_head_numbers or tuple(range(self.key.shape[0]))
 
     def logits(self, queries: slice = slice(None), key: Tensor | None = None) -> Tensor:
         """Attention logits [H, g, T] of the decode queries ``queries``, -inf where a position is invisible.
@@ -158,6 +170,9 @@ class Recorded(Protocol):
 
     def layer(self, layer: int) -> LayerTrace:
         """One recorded layer."""
+
+    def layer_shape(self, layer: int) -> TraceShape:
+        """Sizes of one layer: those of the trace, except for heads and widths that differ."""
 
 
 def visible(positions: Tensor, length: int, sliding_window: int | None) -> Tensor:

@@ -6,6 +6,7 @@ import math
 import re
 from collections.abc import Mapping
 from dataclasses import asdict, fields
+from itertools import pairwise
 from typing import Any
 
 from qevict_diag.errors import TraceError
@@ -27,9 +28,9 @@ def checksum(manifest: Mapping[str, Any]) -> str:
 
 def spec_to_json(spec: AttentionSpec) -> dict[str, Any]:
     """A layer's entry of the manifest's ``attention`` list."""
-    entry = asdict(spec)
-    entry["sink_logits"] = None if spec.sink_logits is None else list(spec.sink_logits)
-    return entry
+    optional = ("head_numbers", "kv_head_numbers")
+    entry = {name: value for name, value in asdict(spec).items() if value is not None or name not in optional}
+    return {name: list(value) if isinstance(value, tuple) else value for name, value in entry.items()}
 
 
 class Reader:
@@ -92,6 +93,8 @@ class Reader:
             rotary_dim=self.count(entry.get("rotary_dim", 0), "rotary_dim"),
             rotary_start=self.count(entry.get("rotary_start", 0), "rotary_start"),
             pv_residual=self.number(entry.get("pv_residual", 0.0), "pv_residual"),
+            head_numbers=self._optional(entry, "head_numbers", self._numbers),
+            kv_head_numbers=self._optional(entry, "kv_head_numbers", self._numbers),
         )
 
     def file(self, name: str, value: Any) -> FileEntry:
@@ -120,6 +123,13 @@ class Reader:
         if not isinstance(value, list):
             raise self.bad("sink_logits is no list")
         return tuple(self.number(x, "a sink logit") for x in value)
+
+    def _numbers(self, value: Any, what: str) -> tuple[int, ...]:
+        """Ascending numbers, each once, at least one."""
+        numbers = [self.count(x, what) for x in value] if isinstance(value, list) else []
+        if not numbers or any(a >= b for a, b in pairwise(numbers)):
+            raise self.bad(f"{what} is {_short(value)}, not a list of ascending numbers")
+        return tuple(numbers)
 
     def _optional(self, entry: dict[str, Any], name: str, read: Any) -> Any:
         value = entry.get(name)

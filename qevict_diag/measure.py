@@ -17,9 +17,10 @@ from qevict_diag.metrics.counting import count
 from qevict_diag.observe import Save
 from qevict_diag.plan import Settings
 from qevict_diag.policies import Policy, policy
-from qevict_diag.replay import Replay, replay, replay_blocks
+from qevict_diag.replay import Replay, replay_blocks
 from qevict_diag.tier import Tier
 
+DECIDED = Save(missed=False, reference=False, agreement=False)  # of a replay only its decisions
 Group = tuple[Sequence[str | Policy], Sequence[str]]  # policies, and the metrics they are measured by
 
 
@@ -120,8 +121,10 @@ def all_decisions(
     """Tidy decisions of every policy on every trace."""
     frames = []
     for trace in traces:
-        for run in replay(trace, policies, settings, save=Save(False, False, False), progress=progress):
-            frames.append(decisions(run, trace.name))
+        for block in replay_blocks(trace, [(one, DECIDED) for one in policies], settings):
+            frames += [decisions(run, trace.name) for run in block]
+            if progress is not None:
+                progress(len(block[0].layers))
     return pl.concat(frames)
 
 
@@ -158,7 +161,7 @@ def decisions(run: Replay, trace: str) -> pl.DataFrame:
     """Tier of every complete window at every event, one row each; a column ``unit`` where heads have own sets."""
     axes = {
         "layer": run.layers,
-        "unit": range(run.plan.units),
+        "unit": run.units,
         "event": range(run.grid.events),
         "window": range(run.grid.count),
     }
@@ -166,7 +169,7 @@ def decisions(run: Replay, trace: str) -> pl.DataFrame:
     frame = rows(axes, tier=run.tier, complete=complete).filter(pl.col("complete") == 1)
     words = {float(tier): tier.word for tier in Tier}
     named = frame.with_columns(pl.col("tier").replace_strict(words, return_dtype=pl.String))
-    schema = DECISIONS | ({"unit": pl.Int32()} if run.plan.units > 1 else {})
+    schema = DECISIONS | ({} if run.units == (None,) else {"unit": pl.Int32()})
     return conform(named, schema, trace=trace, policy=run.policy.name)
 
 

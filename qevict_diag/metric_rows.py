@@ -31,7 +31,7 @@ def fmm_rows(run: Replay, min_inactive: int) -> Iterator[pl.DataFrame]:
     existing = run.historical.any(-1)[: len(events)]
     missed, attended = seen.missed[..., : len(events)], seen.attended[..., : len(events)]
     attended = torch.where(existing, attended, 0)
-    axes = {"layer": run.layers, "head": range(missed.shape[1]), "event": events}
+    axes = {"layer": run.layers, "head": run.heads, "event": events}
     yield _timed(run, rows(axes, value=ratio(missed, attended), numerator=missed, denominator=attended))
 
 
@@ -63,7 +63,7 @@ def qsa_rows(run: Replay, min_inactive: int) -> Iterator[pl.DataFrame]:
     """One row per layer, head and full interval; none for a policy without a quantized tier."""
     found = run.seen.agreement
     if found is not None:
-        axes = {"layer": run.layers, "head": range(found.dot.shape[1]), "event": range(found.dot.shape[2])}
+        axes = {"layer": run.layers, "head": run.heads, "event": range(found.dot.shape[2])}
         yield _timed(run, rows(axes, value=found.qsa(), numerator=found.dot, denominator=found.norms))
 
 
@@ -71,7 +71,7 @@ def mass_ratio_rows(run: Replay, min_inactive: int) -> Iterator[pl.DataFrame]:
     """One row per layer, head and full interval; none for a policy without a quantized tier."""
     found = run.seen.agreement
     if found is not None:
-        axes = {"layer": run.layers, "head": range(found.dot.shape[1]), "event": range(found.dot.shape[2])}
+        axes = {"layer": run.layers, "head": run.heads, "event": range(found.dot.shape[2])}
         yield _timed(run, rows(axes, value=found.mass_ratio(), numerator=found.quantized, denominator=found.full))
 
 
@@ -142,9 +142,8 @@ def oracle_selection(run: Replay, exists: Tensor) -> Tensor:
 
 
 def _axes(run: Replay, **more: Sequence[int]) -> dict[str, Sequence[int | None]]:
-    """Axes of a tensor [layer, unit, ..]: units are numbered in ``head``, which is null when the layer is one unit."""
-    units = range(run.plan.units) if run.plan.units > 1 else (None,)
-    return {"layer": run.layers, "head": units, **more}
+    """Axes of a tensor [layer, unit, ..]: units are named in ``head``, which is null when the layer is one unit."""
+    return {"layer": run.layers, "head": run.units, **more}
 
 
 def _timed(run: Replay, frame: pl.DataFrame) -> pl.DataFrame:

@@ -8,12 +8,14 @@ kept of a run is an argument (`Save`), so memory is the caller's decision.
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from itertools import groupby
 
 import torch
 from torch import Tensor
 
 from qevict_diag.blocks import LayerBlock, QueryBlock, block_queries, stream
 from qevict_diag.budget import Capacity
+from qevict_diag.errors import MetricError
 from qevict_diag.estimators import Estimator, State
 from qevict_diag.foresight import Foresight, Split
 from qevict_diag.layer_trace import Recorded
@@ -32,11 +34,14 @@ from qevict_diag.windows import Grid
 class Replay:
     """One policy's run over some layers: its decisions, and the observations that metrics are computed from.
 
-    ``tier`` uint8 [layer, unit, event, window] holds `Tier` values; windows that are not historical yet are LOCAL.
+    ``layers``, ``heads`` and ``kv_heads`` are numbers, as in the model. ``tier`` uint8 [layer, unit, event, window]
+    holds `Tier` values; windows that are not historical yet are LOCAL.
     """
 
     plan: Plan
     layers: tuple[int, ...]
+    heads: tuple[int, ...]
+    kv_heads: tuple[int, ...]
     tier: Tensor
     seen: Observations
 
@@ -54,6 +59,11 @@ class Replay:
     def capacity(self) -> Capacity:
         """Its capacities and byte counts."""
         return self.plan.capacity
+
+    @property
+    def units(self) -> tuple[int | None, ...]:
+        """Numbers of the heads that have a set of windows each (reading A); None alone when the layer has one set."""
+        return {"layer": (None,), "kv_head": self.kv_heads, "head": self.heads}[self.plan.settings.readings.scope]
 
     @property
     def historical(self) -> Tensor:
@@ -97,7 +107,8 @@ def replay(
 ) -> list[Replay]:
     """Replay policies against a trace, all recorded ``layers`` unless told otherwise; one `Replay` per policy.
 
-    ``progress`` is called with the number of layers each block finished. Raises BudgetError, MetricError, TraceError.
+    ``progress`` is called with the number of layers each block finished. Raises BudgetError, MetricError, TraceError;
+    MetricError too for layers of different shapes, which cannot be one `Replay`: see `replay_blocks`.
     """
     asked = [(policy, save or Save()) for policy in policies]
     blocks = replay_blocks(trace, asked, settings or Settings(), layers)
@@ -114,12 +125,16 @@ def replay_blocks(
 ) -> Iterator[list[Replay]]:
     """Yield the replays of one block of layers after another, so that no more than a block is ever in memory.
 
+    Layers of a block have one shape: a model whose layers differ (Gemma 4) has a block, and capacities, for each.
     ``asked`` names the policies and what to keep of each.
     """
-    plans = [make_plan(policy, trace.shape, settings) for policy, _ in asked]
+    chosen = trace.layers if layers is None else layers
+    alike = [(shape, tuple(numbers)) for shape, numbers in groupby(chosen, trace.layer_shape)]
+    plans = {shape: [make_plan(policy, shape, settings) for policy, _ in asked] for shape, _ in alike}
     saves = [save for _, save in asked]
-    for block in layer_blocks(trace, plans, settings, layers):
-        yield replay_block(block, plans, saves)
+    for shape, numbers in alike:
+        for block in layer_blocks(trace, numbers, plans[shape], settings):
+            yield replay_block(block, plans[shape], saves)
 
 
 def replay_block(block: LayerBlock, plans: Sequence[Plan], saves: Sequence[Save]) -> list[Replay]:
@@ -137,7 +152,7 @@ class Run:
     """One policy passing along the stream: the cache state, and what has been decided and observed so far."""
 
     def __init__(self, plan: Plan, block: LayerBlock, save: Save) -> None:
-        self.plan, self.layers = plan, block.layers
+        self.plan, self.block = plan, block
         self.state = initial_state(plan, block)
         self.observer = Observer(plan, save, block.prompt_mass)
         shape = (len(block.layers), plan.units, plan.grid.events, plan.grid.count)
@@ -157,7 +172,8 @@ class Run:
 
     def finish(self) -> Replay:
         """The frozen record of the run."""
-        return Replay(self.plan, self.layers, self.tier, self.observer.finish())
+        numbers = (self.block.layers, self.block.head_numbers, self.block.kv_head_numbers)
+        return Replay(self.plan, *numbers, self.tier, self.observer.finish())
 
 
 def initial_state(plan: Plan, block: LayerBlock) -> CacheState:
@@ -207,7 +223,9 @@ def updated(plan: Plan, state: CacheState, seen: Seen) -> CacheState:
 
 
 def join(parts: list[Replay]) -> Replay:
-    """Concatenate the layers of several replays of one policy."""
+    """Concatenate the layers of several replays of one policy; MetricError when their shapes differ."""
+    if any(part.plan != parts[0].plan for part in parts):
+        raise MetricError("the layers differ in heads or widths; replay those of one shape, or use replay_blocks")
     return replace(
         parts[0],
         layers=tuple(layer for part in parts for layer in part.layers),

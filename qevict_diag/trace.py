@@ -220,6 +220,9 @@ def _check_widths(read: Reader, spec: AttentionSpec, shape: TraceShape) -> None:
         raise read.bad(f"layer {spec.layer} has a rotary style without a table")
     if spec.sink_logits is not None and len(spec.sink_logits) != shape.heads:
         raise read.bad(f"layer {spec.layer} has {len(spec.sink_logits)} sink logits for {shape.heads} heads")
+    for numbers, heads in ((spec.head_numbers, shape.heads), (spec.kv_head_numbers, shape.kv_heads)):
+        if numbers is not None and len(numbers) != heads:
+            raise read.bad(f"layer {spec.layer} names {len(numbers)} heads where it has {heads}")
 
 
 def _layer_shape(read: Reader, entry: dict[str, Any], shape: TraceShape) -> TraceShape:

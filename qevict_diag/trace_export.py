@@ -16,9 +16,14 @@ if TYPE_CHECKING:
 
 def attention_frame(trace: Trace, layer: int) -> pl.DataFrame:
     """Decode attention of one layer: ``layer, head, step, position, attention``, without invisible positions."""
-    rows = trace.layer(layer).attention()
+    recorded = trace.layer(layer)
+    rows = recorded.attention()
     head, step, position = torch.nonzero(rows > 0, as_tuple=True)
-    columns = {"head": (head, pl.UInt16), "step": (step, pl.UInt32), "position": (position, pl.UInt32)}
+    columns = {
+        "head": (torch.tensor(recorded.head_numbers)[head], pl.UInt16),
+        "step": (step, pl.UInt32),
+        "position": (position, pl.UInt32),
+    }
     frame = pl.DataFrame({name: pl.Series(values.numpy()).cast(kind) for name, (values, kind) in columns.items()})
     frame = frame.with_columns(pl.Series("attention", rows[head, step, position].numpy()))
     return frame.select(pl.lit(layer, pl.UInt16).alias("layer"), pl.all())
@@ -26,13 +31,14 @@ def attention_frame(trace: Trace, layer: int) -> pl.DataFrame:
 
 def mass_frame(trace: Trace) -> pl.DataFrame:
     """The prompt's column sums as rows ``layer, head, position, prompt_mass``."""
-    heads, prefill = trace.shape.heads, trace.shape.prefill
+    prefill = trace.shape.prefill
     frames = []
     for number in trace.layers:
-        mass = trace.layer(number).prompt_mass
-        head = torch.arange(heads).repeat_interleave(prefill)
-        columns = {"head": head.numpy(), "position": torch.arange(prefill).repeat(heads).numpy()}
-        frame = pl.DataFrame(columns | {"prompt_mass": mass.flatten().numpy()})
+        recorded = trace.layer(number)
+        head = torch.tensor(recorded.head_numbers).repeat_interleave(prefill)
+        position = torch.arange(prefill).repeat(len(recorded.head_numbers))
+        columns = {"head": head, "position": position, "prompt_mass": recorded.prompt_mass.flatten()}
+        frame = pl.DataFrame({name: values.numpy() for name, values in columns.items()})
         frames.append(frame.select(pl.lit(number, pl.Int64).alias("layer"), pl.all()))
     return pl.concat(frames)
 
@@ -55,7 +61,8 @@ def export_parquet(trace: Trace, out: Path, layers: Sequence[int] | None = None)
 def to_xarray(trace: Trace, layers: Sequence[int] | None = None) -> "xarray.Dataset":
     """Decode attention [layer, head, step, position] and prompt mass [layer, head, prompt_position] with their axes.
 
-    Needs the extra ``xarray``; InputError without it. All chosen layers are in memory at once: choose few.
+    Needs the extra ``xarray``; InputError without it, and when the layers differ in their heads. All chosen layers are
+    in memory at once: choose few.
     """
     try:
         import xarray
@@ -63,8 +70,12 @@ def to_xarray(trace: Trace, layers: Sequence[int] | None = None) -> "xarray.Data
         raise InputError("xarray is not installed; `pip install qevict-diag[xarray]`") from error
     chosen = list(trace.layers if layers is None else layers)
     traces = [trace.layer(number) for number in chosen]
+    heads = {layer.head_numbers for layer in traces}
+    if len(heads) > 1:
+        raise InputError(f"the layers of {trace.path} differ in their heads; choose layers that have the same")
     coordinates = {
         "layer": chosen,
+        "head": list(*heads),
         "position": range(trace.shape.length),
         "prompt_position": range(trace.shape.prefill),
     }

@@ -1,6 +1,6 @@
 """Random in-memory traces: what the recorder would write for a model with random queries and keys."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
@@ -24,6 +24,11 @@ class MemoryTrace:
 
     def layer(self, layer: int) -> LayerTrace:
         return self.parts[layer]
+
+    def layer_shape(self, layer: int) -> TraceShape:
+        part = self.parts[layer]
+        (kv_heads, _, width), value_dim = part.key.shape, part.value.shape[-1]
+        return replace(self.shape, heads=len(part.query), kv_heads=kv_heads, head_dim=width, value_dim=value_dim)
 
 
 def random_trace(

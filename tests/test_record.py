@@ -8,8 +8,12 @@ import torch
 from tiny_models import build, transformers_noise
 
 from qevict_diag.articles import Source
+from qevict_diag.budget import Budget
 from qevict_diag.errors import InputError, ModelError, RecordError
-from qevict_diag.record import RecordOptions, parse_layers, parse_probes, record, recorder
+from qevict_diag.measure import measure
+from qevict_diag.plan import Settings
+from qevict_diag.readings import Readings
+from qevict_diag.record import RecordOptions, parse_numbers, parse_probes, record, recorder
 from qevict_diag.record.decode import distinct_ngrams
 from qevict_diag.record.interface import intercept
 from qevict_diag.trace import Trace
@@ -70,6 +74,42 @@ def test_prompt_in_chunks_gives_the_trace_of_one_pass(tmp_path, family, chunk):
     (chunked,) = traces(tmp_path / "chunked", model=build(family), chunk=chunk)
     assert torch.equal(whole.tokens, chunked.tokens)
     assert_same_layers(whole, chunked)
+
+
+@pytest.mark.parametrize(
+    ("family", "heads", "kv_heads"), [("llama", (0, 1), (0,)), ("llama", (0, 3), (0, 1)), ("gpt_oss", (1, 2), (0, 1))]
+)
+def test_some_heads_are_those_of_the_whole_trace(tmp_path, family, heads, kv_heads):
+    (whole,) = traces(tmp_path / "whole", model=build(family))
+    (some,) = traces(tmp_path / "some", model=build(family), heads=heads, store_attention=True)
+    some.verify()
+    assert (some.shape.heads, some.shape.kv_heads) == (len(heads), len(kv_heads))
+    for number in whole.layers:
+        all_heads, own = whole.layer(number), some.layer(number)
+        assert (own.head_numbers, own.kv_head_numbers) == (heads, kv_heads)
+        for name in ("query", "prompt_query", "prompt_mass", "lse"):
+            torch.testing.assert_close(getattr(own, name), getattr(all_heads, name)[list(heads)])
+        for name in ("key", "value"):
+            assert torch.equal(getattr(own, name), getattr(all_heads, name)[list(kv_heads)])
+        torch.testing.assert_close(own.attention(), all_heads.attention()[list(heads)])
+    assert set(some.to_polars(whole.layers[0])["head"]) == set(heads)
+
+
+def test_what_is_measured_of_some_heads_names_them_as_the_model_does(tmp_path):
+    (some,) = traces(tmp_path, heads=(2, 3))
+    settings = Settings(Budget("1/2", sinks=2, recent=6), Readings(scope="kv_head"), horizon=4)
+    frame = measure([some], ["R2"], ["fmm", "churn"], settings).frame
+    assert set(frame.filter(metric="fmm")["head"]) == {2, 3}
+    assert set(frame.filter(metric="churn")["head"]) == {1}
+
+
+@pytest.mark.parametrize(
+    ("heads", "told"), [((0, 4), "head 4 is not there"), ((0, 1, 2), "2 of key-value head 0, 1 of key-value head 1")]
+)
+def test_heads_that_cannot_be_recorded_alone_are_refused(tmp_path, heads, told):
+    with pytest.raises(InputError, match=told):
+        traces(tmp_path, heads=heads)
+    assert not list(tmp_path.iterdir())
 
 
 @pytest.mark.parametrize("family", ["qwen3_next", "lfm2"])
@@ -331,11 +371,11 @@ def test_options_out_of_range_are_refused(change):
         replace(OPTIONS, **change)
 
 
-def test_parse_layers():
-    assert parse_layers("0,4, 8-11,4") == (0, 4, 8, 9, 10, 11)
+def test_parse_numbers():
+    assert parse_numbers("0,4, 8-11,4", "layers") == (0, 4, 8, 9, 10, 11)
     for wrong in ("", "a", "3-1", "1,,2", "-1", "9999999"):
         with pytest.raises(InputError, match="write numbers and ascending ranges"):
-            parse_layers(wrong)
+            parse_numbers(wrong, "layers")
 
 
 @pytest.fixture

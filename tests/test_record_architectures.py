@@ -3,16 +3,26 @@
 import functools
 from dataclasses import replace
 
+import judge
+import polars as pl
 import pytest
 import tiny_models
 import torch
 from tiny_models import FAMILIES, REFUSED, available, build, transformers_noise
 
 from qevict_diag.articles import Source
-from qevict_diag.errors import ModelError, RecordError
+from qevict_diag.budget import Budget
+from qevict_diag.errors import MetricError, ModelError, RecordError
+from qevict_diag.measure import all_decisions, measure
+from qevict_diag.observe import Save
+from qevict_diag.plan import Settings
+from qevict_diag.policies import policy
+from qevict_diag.readings import Readings
 from qevict_diag.record import RecordOptions, record
 from qevict_diag.record.decode import run
+from qevict_diag.replay import replay, replay_blocks
 from qevict_diag.trace import Trace
+from qevict_diag.trace_export import mass_frame
 
 pytestmark = transformers_noise
 OPTIONS = RecordOptions(prefill=24, decode=12, prompt_queries=5)
@@ -183,6 +193,37 @@ def test_teacher_forced_rows_are_those_of_step_by_step(recorded, family, tmp_pat
         one, other = teacher.layer(number), trace.layer(number)
         torch.testing.assert_close(one.attention(), other.attention(), atol=1e-5, rtol=0)
         torch.testing.assert_close(one.prompt_mass, other.prompt_mass, atol=1e-5, rtol=0)
+
+
+@pytest.mark.parametrize("family", available(FAMILIES))
+def test_policies_decide_on_it_as_the_reference_does(recorded, family):
+    """Whatever a model's layers are like, and where they differ (Gemma 4) each with its own capacities."""
+    trace, _ = recorded(family)
+    settings = Settings(Budget("7/10", sinks=2, recent=4), horizon=4, dtype=torch.float64)
+    asked = [(policy("R1"), Save()), (policy("R3", window=3), Save())]
+    blocks = list(replay_blocks(trace, asked, settings))
+    assert sum((block[0].layers for block in blocks), ()) == trace.layers
+    for played in (one for block in blocks for one in block):
+        for index, number in enumerate(played.layers):
+            for event in judge.judged(trace, played, number).units[0].events:
+                assert judge.tiers_of(played, index, 0, event.number) == event.tiers, (number, event.number)
+
+
+def test_layers_of_different_shapes_are_measured_each_with_its_own_capacities(recorded):
+    """Gemma 4 with its wide global layers: rows and bytes of every layer, and no tensor over all of them."""
+    trace, _ = recorded("gemma4")
+    assert len({trace.layer_shape(number) for number in trace.layers}) > 1
+    settings = Settings(Budget("7/10", sinks=2, recent=4), Readings(scope="kv_head"), horizon=4)
+    found = measure([trace], ["R1", "R2"], ["all"], settings)
+    heads = {number: trace.layer_shape(number).kv_heads for number in trace.layers}
+    churn = found.frame.filter(metric="churn", policy="R1").group_by("layer").agg(pl.col("head").n_unique())
+    assert dict(churn.sort("layer").rows()) == heads
+    widths = {trace.layer_shape(number).head_dim for number in trace.layers}
+    assert found.bytes.filter(policy="R1")["history_bytes"].n_unique() == len(widths)
+    assert len(all_decisions([trace], [policy("R1")], settings)) > 0
+    with pytest.raises(MetricError, match="use replay_blocks"):
+        replay(trace, [policy("R1")], settings)
+    assert sorted(set(mass_frame(trace)["layer"])) == list(trace.layers)
 
 
 @pytest.mark.parametrize("family", available(REFUSED))

@@ -18,6 +18,7 @@ from qevict_diag.record.interface import AttentionCall
 from qevict_diag.record.options import RecordOptions, probe_positions
 from qevict_diag.record.probe import LayerPlan, layer_number
 from qevict_diag.record.rotary import RopeTables, RotaryCall
+from qevict_diag.record.selection import picked
 
 RESIDUAL_LIMIT = {torch.float32: 5e-5, torch.float16: 5e-3, torch.bfloat16: 4e-2}
 _CHECKED_ROWS = 32
@@ -57,12 +58,16 @@ class Capture:
     """The observer of one batch; ``residuals`` and ``tables`` are complete when the run is."""
 
     def __init__(
-        self, plans: Sequence[LayerPlan], options: RecordOptions, emit: Emit, progress: Callable[[int], None]
+        self,
+        plans: Sequence[LayerPlan],
+        wanted: Sequence[LayerPlan],
+        options: RecordOptions,
+        emit: Emit,
+        progress: Callable[[int], None],
     ) -> None:
-        wanted = options.layers
         self._options, self._emit, self._progress = options, emit, progress
         self._known = {plan.spec.layer for plan in plans}
-        self._plans = {p.spec.layer: p for p in plans if wanted is None or p.spec.layer in wanted}
+        self._plans = {plan.spec.layer: plan for plan in wanted}
         self._layers: dict[int, _Layer] = {}
         self._ropes = RopeTables([plan.spec for plan in plans])
         self._probes = probe_positions(options)
@@ -123,6 +128,7 @@ class Capture:
     def _observe(self, layer: _Layer, call: AttentionCall) -> None:
         first, stop = layer.seen, layer.seen + call.query.shape[2]
         _check_call(layer, call, stop)
+        call = picked(call, layer.plan)
         prefill, length = self._options.prefill, self._options.length
         if stop <= prefill:
             self._keep_prompt(layer, call, first, stop)

@@ -18,12 +18,12 @@ class RecordOptions:
     """Options of `record`; InputError for a value outside its range.
 
     ``continuation``: greedy (the paper's), sample (softmax at ``temperature``, seeded) or teacher (the text's own next
-    tokens). ``layers``: None for all. ``dtype``: store queries, keys and values as float16 or bfloat16 instead of the
-    model's own. ``prompt_queries``: how many of the last prompt queries to store, -1 for all. ``chunk``: prompt tokens
-    per forward pass, None for one pass. ``block_bytes``: what the temporary arrays of the column sums may take.
-    ``probes``: None for exact column sums, or the share of prompt queries, drawn at random, that estimates them.
-    ``fused``: column sums by the Triton kernels (CUDA).
-    ``redact_text``: keep the token ids and the text's checksum out of the trace.
+    tokens). ``layers``, ``heads``: None for all; heads are query heads, kept with the keys and values that they read.
+    ``dtype``: store queries, keys and values as float16 or bfloat16 instead of the model's own. ``prompt_queries``: how
+    many of the last prompt queries to store, -1 for all. ``chunk``: prompt tokens per forward pass, None for one pass.
+    ``block_bytes``: what the temporary arrays of the column sums may take. ``probes``: None for exact column sums, or
+    the share of prompt queries, drawn at random, that estimates them. ``fused``: column sums by the Triton kernels
+    (CUDA). ``redact_text``: keep the token ids and the text's checksum out of the trace.
     """
 
     prefill: int = 512
@@ -32,6 +32,7 @@ class RecordOptions:
     seed: int = 0
     temperature: float = 1.0
     layers: tuple[int, ...] | None = None
+    heads: tuple[int, ...] | None = None
     store_attention: bool = False
     dtype: str | None = None
     prompt_queries: int = 64
@@ -92,12 +93,12 @@ def parse_probes(text: str) -> float | None:
     return float(found[1]) / (100 if found[2] else 1)
 
 
-def parse_layers(text: str) -> tuple[int, ...]:
-    """Layer numbers of ``0,4,8-11``, sorted, each once."""
+def parse_numbers(text: str, what: str) -> tuple[int, ...]:
+    """Numbers of ``0,4,8-11``, sorted, each once; ``what`` they count is for the error's words."""
     numbers: set[int] = set()
     for part in text.split(","):
         found = re.fullmatch(r"\s*(\d{1,6})(?:\s*-\s*(\d{1,6}))?\s*", part)
         if found is None or int(found[2] or found[1]) < int(found[1]):
-            raise InputError(f"layers {text!r}: write numbers and ascending ranges like 0,4,8-11")
+            raise InputError(f"{what} {text!r}: write numbers and ascending ranges like 0,4,8-11")
         numbers.update(range(int(found[1]), int(found[2] or found[1]) + 1))
     return tuple(sorted(numbers))

@@ -12,6 +12,7 @@ import torch
 from qevict_diag.errors import InputError
 from qevict_diag.record.options import RecordOptions
 from qevict_diag.record.probe import LayerPlan, input_device, probe, quiet_model, vocabulary
+from qevict_diag.record.selection import wanted
 
 _OVERHEAD = 1 << 16  # headers and manifest of a trace
 _TIMED_TOKENS = 64
@@ -48,7 +49,7 @@ def plan(model: Any, options: RecordOptions, traces: int, out: Path, *, timed: b
     """The cost of recording ``traces`` prompts with ``options``; ``timed`` runs a few tokens to estimate the time."""
     model = getattr(model, "_orig_mod", model)
     seconds = _seconds(model, options, traces) if timed else None
-    return price(probe(model), model.dtype, options, traces, out, seconds)
+    return price(wanted(probe(model), options), model.dtype, options, traces, out, seconds)
 
 
 def price(
@@ -59,18 +60,17 @@ def price(
     out: Path,
     seconds: float | None = None,
 ) -> Plan:
-    """`plan` from what the dry run found."""
+    """`plan` from the layers that are wanted."""
     prefill, decode, length = options.prefill, options.decode, options.length
-    wanted = [layer for layer in layers if options.layers is None or layer.spec.layer in options.layers]
     width = (dtype if options.dtype is None else getattr(torch, options.dtype)).itemsize
-    heads = sum(layer.heads for layer in wanted)
-    query_channels = sum(layer.heads * layer.head_dim for layer in wanted)
+    heads = sum(layer.heads for layer in layers)
+    query_channels = sum(layer.heads * layer.head_dim for layer in layers)
     return Plan(
         traces=traces,
-        layers=len(wanted),
+        layers=len(layers),
         bytes_queries=query_channels * width * decode,
-        bytes_keys=sum(layer.kv_heads * layer.head_dim for layer in wanted) * width * length,
-        bytes_values=sum(layer.kv_heads * layer.value_dim for layer in wanted) * width * length,
+        bytes_keys=sum(layer.kv_heads * layer.head_dim for layer in layers) * width * length,
+        bytes_values=sum(layer.kv_heads * layer.value_dim for layer in layers) * width * length,
         bytes_prompt_queries=query_channels * width * len(options.prompt_query_positions),
         bytes_sums=4 * heads * length,
         bytes_attention=2 * heads * decode * length if options.store_attention else 0,
@@ -85,7 +85,7 @@ def refuse_full_disk(plan: Plan, out: Path) -> None:
     if plan.bytes_total > plan.bytes_free:
         raise InputError(
             f"{plan.traces} traces need {plan.bytes_total / 1e9:.2f} GB, {out} has {plan.bytes_free / 1e9:.2f} GB; "
-            "record fewer layers (--layers) or in half precision (--dtype fp16), or choose another --out"
+            "record fewer layers (--layers) or heads (--heads), in fp16 (--dtype fp16), or choose another --out"
         )
 
 

@@ -25,6 +25,7 @@ from qevict_diag.record.options import RecordOptions
 from qevict_diag.record.plan import price, refuse_full_disk
 from qevict_diag.record.probe import LayerPlan, probe, quiet_model, vocabulary
 from qevict_diag.record.rotary import watch_rotary
+from qevict_diag.record.selection import wanted
 from qevict_diag.trace import Trace
 from qevict_diag.trace_writer import TraceWriter, refuse_existing
 
@@ -78,15 +79,15 @@ def _record_all(
 ) -> None:
     prompts = [tokenize(tokenizer, source, options, vocabulary(model)) for source, _ in todo]
     plans = probe(model)
-    _check_layers(options, plans)
+    kept = wanted(plans, options)
     out = todo[0][1].parent
-    refuse_full_disk(price(plans, model.dtype, options, len(todo), out), out)
+    refuse_full_disk(price(kept, model.dtype, options, len(todo), out), out)
     positions = len(plans) * options.length
     total = positions * math.ceil(len(todo) / options.batch)
     for number, start in enumerate(range(0, len(todo), options.batch)):
         batch, done = slice(start, start + options.batch), positions * number
         some = [source for source, _ in todo[batch]], [target for _, target in todo[batch]]
-        job = _Batch(model, plans, options, *some, who)
+        job = _Batch(model, plans, kept, options, *some, who)
         job.record(torch.tensor(prompts[batch]), functools.partial(_advance, progress, done, total))
 
 
@@ -144,15 +145,6 @@ def tokenize(tokenizer: Any, source: Source, options: RecordOptions, vocab: int)
     return ids[:needed]
 
 
-def _check_layers(options: RecordOptions, plans: Sequence[LayerPlan]) -> None:
-    attending = [plan.spec.layer for plan in plans]
-    missing = sorted(set(options.layers or ()) - set(attending))
-    if missing:
-        raise InputError(
-            f"layers {missing} do not attend; this model's attending layers are {attending[0]} to {attending[-1]}"
-        )
-
-
 class _Batch:
     """One batch on its way to disk."""
 
@@ -160,20 +152,23 @@ class _Batch:
         self,
         model: Any,
         plans: Sequence[LayerPlan],
+        kept: Sequence[LayerPlan],
         options: RecordOptions,
         sources: Sequence[Source],
         targets: Sequence[Path],
         who: Mapping[str, Any],
     ) -> None:
-        self.model, self.plans, self.options = model, plans, options
+        self.model, self.plans, self.kept, self.options = model, plans, kept, options
         self.sources, self.targets, self.who = sources, targets, who
-        self.specs = {plan.spec.layer: plan.spec for plan in plans}
+        self.specs = {plan.spec.layer: plan.spec for plan in kept}
         self._seen = 0
 
     def record(self, prompts: Tensor, progress: Callable[[int], None]) -> list[Path]:
         with ExitStack() as stack:
             self._writers = [stack.enter_context(TraceWriter(target)) for target in self.targets]
-            capture = Capture(self.plans, self.options, self._write, lambda count: progress(self._count(count)))
+            capture = Capture(
+                *(self.plans, self.kept, self.options, self._write), lambda count: progress(self._count(count))
+            )
             with (
                 quiet_model(self.model),
                 watch_rotary(self.model, capture.rotary),
@@ -197,8 +192,8 @@ class _Batch:
         writer.write_rope(capture.tables())
         residuals = sorted(capture.residuals.items())
         specs = [replace(self.specs[number], pv_residual=residual) for number, residual in residuals]
-        content = manifest(self.plans, specs, self.options, self.who)
-        content["shape"] = shape(self.plans[0], self.options, self._model_layers(), vocabulary(self.model))
+        content = manifest(self.kept, specs, self.options, self.who)
+        content["shape"] = shape(self.kept[0], self.options, self._model_layers(), vocabulary(self.model))
         if capture.sums_error is not None:
             content["recorder"]["column_sums"] = estimate_entry(self.options, specs[0].layer, capture.sums_error)
         content["source"] = source_entry(self.sources[i], tokens.tolist(), self.options)

@@ -10,6 +10,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from functools import cached_property
 from importlib.metadata import version
+from itertools import product
 from typing import Any
 
 from qevict_diag.errors import BudgetError, InputError
@@ -76,8 +77,8 @@ def misfits(sweep: Sweep, traces: Sequence[Trace]) -> tuple[Misfit, ...]:
     for trace in traces:
         for setting in sweep.settings():
             try:
-                for arm in setting.arms():
-                    make_plan(arm.policy, trace.shape, setting.settings(sweep.options))
+                for arm, shape in product(setting.arms(), {trace.layer_shape(layer) for layer in trace.layers}):
+                    make_plan(arm.policy, shape, setting.settings(sweep.options))
             except BudgetError as error:
                 found.append(Misfit(str(trace.path), setting, str(error)))
     return tuple(found)
