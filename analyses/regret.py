@@ -55,8 +55,8 @@ def regret(frame: pl.DataFrame, over: Grid | None = None) -> pl.DataFrame:
     return pl.DataFrame(found, schema=SCHEMA, orient="row")
 
 
-SCHEMA = {"policy": pl.String} | {
-    f"{name}{limit}": pl.Float64 for name in ("regret", "closed") for limit in ("", "_low", "_high")
+SCHEMA: dict[str, pl.DataType] = {"policy": pl.String()} | {
+    f"{name}{limit}": pl.Float64() for name in ("regret", "closed") for limit in ("", "_low", "_high")
 }
 
 
