@@ -149,8 +149,9 @@ def _print_plan(plan: "Plan", as_json: bool) -> None:
     typer.echo(
         f"{'all traces':16} {plan.bytes_total / 1e6:12.2f} MB for {plan.traces}, {plan.bytes_free / 1e9:.1f} GB free"
     )
-    typer.echo(f"{'extra work':16} {plan.extra_flops / 1e9:12.2f} GFLOP for the column sums")
-    typer.echo(f"{'time, roughly':16} {plan.seconds:12.0f} s without them")
+    typer.echo(f"{'extra work':16} {plan.extra_flops / 1e9:12.2f} GFLOP: column sums, log-sum-exp, stored rows")
+    if plan.seconds is not None and plan.extra_seconds is not None:
+        typer.echo(f"{'time, roughly':16} {plan.seconds:12.0f} s, and {plan.extra_seconds:.0f} s for the extra work")
 
 
 def _report(paths: list[Path], as_json: bool) -> None:

@@ -18,6 +18,7 @@ from qevict_diag.trace import Trace
 
 pytestmark = transformers_noise
 OPTIONS = RecordOptions(prefill=20, decode=5, prompt_queries=4)
+PROMPT, DECODED = 210 / 325, 115 / 325  # shares of the pairs of queries and positions: Σ 1..20 and Σ 21..25
 SOURCE = Source("one", tokens=tuple(range(3, 28)))
 
 
@@ -109,7 +110,30 @@ def test_planned_bytes_are_those_of_the_trace(tmp_path, family, changes):
 
 
 def test_plan_estimates_a_time(tmp_path):
-    assert plan(build("llama"), OPTIONS, 3, tmp_path / "not" / "there").seconds > 0
+    timed = plan(build("llama"), OPTIONS, 3, tmp_path / "not" / "there")
+    assert timed.seconds > 0
+    assert timed.extra_seconds > 0
+
+
+@pytest.mark.parametrize(
+    ("changes", "flops"),
+    [
+        ({}, 1),
+        ({"probes": 0.5}, (0.5 + 1 / 4) * PROMPT + DECODED),  # one of the four layers exact too
+        ({"store_attention": True}, PROMPT + 2 * DECODED),
+        ({"layers": (0, 2)}, 1 / 2),
+        ({"heads": (2, 3)}, 1 / 2),
+        ({"dtype": "float16"}, 1),
+    ],
+)
+def test_the_plan_knows_what_each_option_costs(tmp_path, changes, flops):
+    full, chosen = (plan(build("llama"), o, 1, tmp_path, timed=False) for o in (OPTIONS, replace(OPTIONS, **changes)))
+    assert chosen.extra_flops / full.extra_flops == pytest.approx(flops, rel=1e-3)
+
+
+def test_a_sliding_window_costs_less(tmp_path):
+    sliding, full = (plan(build(name), OPTIONS, 1, tmp_path, timed=False) for name in ("mistral", "llama"))
+    assert sliding.extra_flops < full.extra_flops
 
 
 def test_full_disk_is_refused_before_anything_runs(tmp_path, monkeypatch):
