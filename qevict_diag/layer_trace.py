@@ -50,6 +50,7 @@ class AttentionSpec:
     pv_residual: float = 0.0
     head_numbers: tuple[int, ...] | None = None  # the model's numbers of the recorded heads; None: all
     kv_head_numbers: tuple[int, ...] | None = None
+    kv_of: int | None = None  # the layer whose keys and values this one reads (KV sharing); None: its own
 
 
 @dataclass(frozen=True, eq=False)

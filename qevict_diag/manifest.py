@@ -28,7 +28,7 @@ def checksum(manifest: Mapping[str, Any]) -> str:
 
 def spec_to_json(spec: AttentionSpec) -> dict[str, Any]:
     """A layer's entry of the manifest's ``attention`` list."""
-    optional = ("head_numbers", "kv_head_numbers")
+    optional = ("head_numbers", "kv_head_numbers", "kv_of")
     entry = {name: value for name, value in asdict(spec).items() if value is not None or name not in optional}
     return {name: list(value) if isinstance(value, tuple) else value for name, value in entry.items()}
 
@@ -95,6 +95,7 @@ class Reader:
             pv_residual=self.number(entry.get("pv_residual", 0.0), "pv_residual"),
             head_numbers=self._optional(entry, "head_numbers", self._numbers),
             kv_head_numbers=self._optional(entry, "kv_head_numbers", self._numbers),
+            kv_of=self._optional(entry, "kv_of", self.count),
         )
 
     def file(self, name: str, value: Any) -> FileEntry:

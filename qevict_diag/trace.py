@@ -96,7 +96,9 @@ class Trace:
             raise TraceError(f"layer {number} is not in {self.path}; recorded are {', '.join(map(str, self.layers))}")
         spec = self.specs[number]
         file = self.layer_file(number)
-        tensors = {name: _of_dtype(file.read(name), _MODEL_DTYPES, self.path) for name in ("query", "key", "value")}
+        shared = file if spec.kv_of is None else self.layer_file(spec.kv_of)
+        sources = {"query": file, "key": shared, "value": shared}
+        tensors = {name: _of_dtype(source.read(name), _MODEL_DTYPES, self.path) for name, source in sources.items()}
         sums = {name: _of_dtype(file.read(name), (torch.float32,), self.path) for name in ("prompt_mass", "lse")}
         positions = tuple(self._prompt_query_positions()) if "prompt_query" in file else ()
         prompt_query = _of_dtype(file.read("prompt_query"), _MODEL_DTYPES, self.path) if positions else None
@@ -201,15 +203,17 @@ def _specs(
     entries = manifest.get("attention")
     if not isinstance(entries, list) or not 0 < len(entries) <= shape.layers:
         raise read.bad(f"attention does not list between 1 and {shape.layers} layers")
-    specs = {}
+    specs, shapes = {}, {}
     for entry in entries:
         spec = read.spec(entry, shape)
         if spec.layer in specs or spec.layer >= shape.layers:
             raise read.bad(f"layer {spec.layer} is listed twice or is not in a model of {shape.layers} layers")
         if layer_file_name(spec.layer) not in files:
             raise read.bad(f"no file of layer {spec.layer} is listed")
-        _check_widths(read, spec, _layer_shape(read, entry, shape))
-        specs[spec.layer] = spec
+        specs[spec.layer], shapes[spec.layer] = spec, _layer_shape(read, entry, shape)
+        _check_widths(read, spec, shapes[spec.layer])
+    for spec in specs.values():
+        _check_sharing(read, spec, specs, shapes)
     return dict(sorted(specs.items()))
 
 
@@ -223,6 +227,20 @@ def _check_widths(read: Reader, spec: AttentionSpec, shape: TraceShape) -> None:
     for numbers, heads in ((spec.head_numbers, shape.heads), (spec.kv_head_numbers, shape.kv_heads)):
         if numbers is not None and len(numbers) != heads:
             raise read.bad(f"layer {spec.layer} names {len(numbers)} heads where it has {heads}")
+
+
+def _check_sharing(
+    read: Reader, spec: AttentionSpec, specs: dict[int, AttentionSpec], shapes: dict[int, TraceShape]
+) -> None:
+    """A layer that reads another one's keys and values: that one is there, has them, and they fit."""
+    if spec.kv_of is None:
+        return
+    source = specs.get(spec.kv_of)
+    if source is None or source.kv_of is not None:
+        raise read.bad(f"layer {spec.layer} shares keys of layer {spec.kv_of}, which has none of its own")
+    names = ("kv_heads", "head_dim", "value_dim")
+    if any(getattr(shapes[spec.layer], name) != getattr(shapes[spec.kv_of], name) for name in names):
+        raise read.bad(f"layer {spec.layer} shares keys of layer {spec.kv_of}, which have other widths")
 
 
 def _layer_shape(read: Reader, entry: dict[str, Any], shape: TraceShape) -> TraceShape:

@@ -8,7 +8,7 @@ from types import SimpleNamespace
 
 import pytest
 import torch
-from tiny_models import build, transformers_noise
+from tiny_models import available, build, transformers_noise
 
 from qevict_diag.articles import Source
 from qevict_diag.errors import InputError, MetricError
@@ -88,7 +88,7 @@ def test_chat_template():
         chat([SOURCE], None)
 
 
-@pytest.mark.parametrize("family", ["llama", "gemma4", "deepseek_v3", "qwen3_next"])
+@pytest.mark.parametrize("family", available(["llama", "gemma4", "gemma4_shared", "deepseek_v3", "qwen3_next"]))
 @pytest.mark.parametrize("changes", [{}, {"store_attention": True, "dtype": "float16"}, {"layers": (1,)}])
 def test_planned_bytes_are_those_of_the_trace(tmp_path, family, changes):
     options = replace(OPTIONS, **changes)

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 import torch
-from tiny_models import build, transformers_noise
+from tiny_models import available, build, transformers_noise
 
 from qevict_diag.articles import Source
 from qevict_diag.budget import Budget
@@ -67,7 +67,7 @@ def test_batches_of_two_give_the_traces_of_one_batch(tmp_path):
         assert_same_layers(one, other)
 
 
-@pytest.mark.parametrize("family", ["llama", "gemma3", "gpt_oss", "deepseek_v3"])
+@pytest.mark.parametrize("family", available(["llama", "gemma3", "gemma4_shared", "gpt_oss", "deepseek_v3"]))
 @pytest.mark.parametrize("chunk", [1, 7, 39])
 def test_prompt_in_chunks_gives_the_trace_of_one_pass(tmp_path, family, chunk):
     (whole,) = traces(tmp_path / "whole", model=build(family))

@@ -20,6 +20,7 @@ from qevict_diag.policies import policy
 from qevict_diag.readings import Readings
 from qevict_diag.record import RecordOptions, record
 from qevict_diag.record.decode import run
+from qevict_diag.record.probe import probe
 from qevict_diag.replay import replay, replay_blocks
 from qevict_diag.trace import Trace
 from qevict_diag.trace_export import mass_frame
@@ -114,8 +115,9 @@ def test_keys_before_rotary_embedding_are_the_models_own(recorded, family):
     """What went into the model's rotary function, caught independently, up to DeepSeek's fixed channel order."""
     trace, _ = recorded(family)
     caught = _keys_into_rotary(family, trace.tokens)
-    for number, key in caught.items():
+    for number in caught:
         spec = trace.layer(number).spec
+        key = caught[number if spec.kv_of is None else spec.kv_of]
         part = trace.layer(number).key_pre_rope()[..., spec.rotary_start : spec.rotary_start + key.shape[-1]]
         if family == "deepseek_v3":
             key = torch.cat((key[..., 0::2], key[..., 1::2]), dim=-1).expand_as(part)
@@ -224,6 +226,28 @@ def test_layers_of_different_shapes_are_measured_each_with_its_own_capacities(re
     with pytest.raises(MetricError, match="use replay_blocks"):
         replay(trace, [policy("R1")], settings)
     assert sorted(set(mass_frame(trace)["layer"])) == list(trace.layers)
+
+
+@pytest.mark.parametrize("family", available(["gemma4_shared", "gemma3n"]))
+def test_keys_that_layers_share_are_stored_once(recorded, family, tmp_path):
+    trace, _ = recorded(family)
+    assert {number: spec.kv_of for number, spec in trace.specs.items()} == {0: None, 1: None, 2: 0, 3: 1}
+    assert "key" not in trace.layer_file(2)
+    assert torch.equal(trace.layer(2).key, trace.layer(0).key)
+    options = replace(OPTIONS, layers=(1, 2, 3))
+    some = Trace.open(record(build(family), None, [_source(family)], options, out=tmp_path)[0])
+    some.verify()
+    assert {number: spec.kv_of for number, spec in some.specs.items()} == {1: None, 2: None, 3: 1}
+    assert torch.equal(some.layer(2).value, trace.layer(0).value)
+
+
+def test_a_model_that_stops_sharing_is_refused(tmp_path, monkeypatch):
+    """What the dry run found has to hold for the whole recording."""
+    plans = [replace(p, spec=replace(p.spec, kv_of=0 if p.spec.layer == 2 else None)) for p in probe(build("llama"))]
+    monkeypatch.setattr("qevict_diag.record.recorder.probe", lambda model: tuple(plans))
+    with pytest.raises(RecordError, match="layer 2 read the keys of layer 0 in the dry run, but does not now"):
+        record(build("llama"), None, [_source("llama")], OPTIONS, out=tmp_path)
+    assert not list(tmp_path.iterdir())
 
 
 @pytest.mark.parametrize("family", available(REFUSED))

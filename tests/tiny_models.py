@@ -37,6 +37,17 @@ MLA = {
 }
 LINEAR = ["linear_attention", "full_attention"] * 2
 
+GEMMA4 = {
+    "sliding_window": 8,
+    "layer_types": SLIDING_EVERY_OTHER,
+    "global_head_dim": 32,
+    "num_global_key_value_heads": 1,
+    "attention_k_eq_v": True,
+    "vocab_size_per_layer_input": 128,
+    "hidden_size_per_layer_input": 8,
+    "num_kv_shared_layers": 0,
+}
+
 # family -> (config class, options beyond COMMON)
 FAMILIES = {
     "llama": ("LlamaConfig", {}),
@@ -63,17 +74,19 @@ FAMILIES = {
         "Gemma3TextConfig",
         {"sliding_window": 8, "query_pre_attn_scalar": 16, "layer_types": SLIDING_EVERY_OTHER},
     ),
-    "gemma4": (
-        "Gemma4TextConfig",
+    "gemma4": ("Gemma4TextConfig", GEMMA4),
+    "gemma4_shared": ("Gemma4TextConfig", {**GEMMA4, "num_kv_shared_layers": 2}),
+    "gemma3n": (
+        "Gemma3nTextConfig",
         {
             "sliding_window": 8,
             "layer_types": SLIDING_EVERY_OTHER,
-            "global_head_dim": 32,
-            "num_global_key_value_heads": 1,
-            "attention_k_eq_v": True,
             "vocab_size_per_layer_input": 128,
             "hidden_size_per_layer_input": 8,
-            "num_kv_shared_layers": 0,
+            "laurel_rank": 4,
+            "altup_num_inputs": 2,
+            "num_kv_shared_layers": 2,
+            "activation_sparsity_pattern": [0.0] * LAYERS,
         },
     ),
     "phi3": ("Phi3Config", {"partial_rotary_factor": 0.5}),

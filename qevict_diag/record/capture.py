@@ -69,6 +69,8 @@ class Capture:
         self._known = {plan.spec.layer for plan in plans}
         self._plans = {plan.spec.layer: plan for plan in wanted}
         self._layers: dict[int, _Layer] = {}
+        self._shared = {p.spec.kv_of for p in wanted} - {None}
+        self._caches: dict[int, tuple[Tensor, Tensor]] = {}  # of complete layers whose keys others share
         self._ropes = RopeTables([plan.spec for plan in plans])
         self._probes = probe_positions(options)
         self.sums_error: float | None = None  # of estimated column sums: mean over heads of Σ|estimate - exact| / P
@@ -128,8 +130,10 @@ class Capture:
     def _observe(self, layer: _Layer, call: AttentionCall) -> None:
         first, stop = layer.seen, layer.seen + call.query.shape[2]
         _check_call(layer, call, stop)
-        call = picked(call, layer.plan)
         prefill, length = self._options.prefill, self._options.length
+        if stop == length:
+            self._check_sharing(layer.plan.spec, call)
+        call = picked(call, layer.plan)
         if stop <= prefill:
             self._keep_prompt(layer, call, first, stop)
         else:
@@ -140,6 +144,18 @@ class Capture:
         layer.seen = stop
         if stop == length:
             self._complete(layer, call)
+
+    def _check_sharing(self, spec: AttentionSpec, call: AttentionCall) -> None:
+        """RecordError when a layer does not attend to the keys and values that were found to be shared."""
+        if spec.layer in self._shared:
+            self._caches[spec.layer] = call.key, call.value
+        if spec.kv_of is None:
+            return
+        if not all(torch.equal(a, b) for a, b in zip((call.key, call.value), self._caches[spec.kv_of], strict=True)):
+            raise RecordError(
+                f"layer {spec.layer} read the keys of layer {spec.kv_of} in the dry run, but does not now; this model "
+                "cannot be recorded"
+            )
 
     def _keep_prompt(self, layer: _Layer, call: AttentionCall, first: int, stop: int) -> None:
         for b, (query, key) in enumerate(zip(call.query, call.key, strict=True)):

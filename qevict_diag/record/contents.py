@@ -23,9 +23,10 @@ _ROWS = 32  # decode rows whose codes are made at a time
 
 
 def layer_tensors(layer: CapturedLayer, spec: AttentionSpec, options: RecordOptions) -> dict[str, Tensor]:
-    """The tensors of a layer's file on the CPU, in their stored dtype."""
+    """The tensors of a layer's file on the CPU, in their stored dtype; keys that it shares are in another's file."""
     stored = layer.query.dtype if options.dtype is None else getattr(torch, options.dtype)
-    tensors = {name: getattr(layer, name).to(stored) for name in ("query", "key", "value")}
+    own = ("query", "key", "value") if spec.kv_of is None else ("query",)
+    tensors = {name: getattr(layer, name).to(stored) for name in own}
     tensors["prompt_mass"] = layer.prompt_mass
     if layer.prompt_query.shape[1]:
         tensors["prompt_query"] = layer.prompt_query.to(stored)

@@ -51,7 +51,8 @@ class _Stepper:
     """Feeds tokens [B, S] to a model, with its cache, and returns the last position's logits [B, vocab].
 
     The cache is a plain DynamicCache, in which sliding layers keep every key; a model with layers that do not attend
-    (LFM2, Qwen3-Next) makes its own. The cache's argument has two names across releases of transformers.
+    (LFM2, Qwen3-Next) makes its own. The cache's argument has two names across releases of transformers. The last
+    position is asked for by its index: told how many, Gemma 4 leaves the prompt out of layers that share their keys.
     """
 
     def __init__(self, model: Any, hybrid: bool) -> None:
@@ -60,7 +61,7 @@ class _Stepper:
         known = inspect.signature(model.forward).parameters
         self._model = model
         self._name = "cache" if "cache" in known else "past_key_values"
-        self._only_last = {"logits_to_keep": 1} if "logits_to_keep" in known else {}
+        self._only_last = {"logits_to_keep": torch.tensor([-1])} if "logits_to_keep" in known else {}
         self._cache = None if hybrid else DynamicCache()
 
     def __call__(self, tokens: Tensor) -> Tensor:

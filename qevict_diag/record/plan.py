@@ -73,14 +73,15 @@ def price(
     """`plan` from the layers that are wanted."""
     decode, length = options.decode, options.length
     width = (dtype if options.dtype is None else getattr(torch, options.dtype)).itemsize
+    own = [layer for layer in layers if layer.spec.kv_of is None]
     heads = sum(layer.heads for layer in layers)
     query_channels = sum(layer.heads * layer.head_dim for layer in layers)
     return Plan(
         traces=traces,
         layers=len(layers),
         bytes_queries=query_channels * width * decode,
-        bytes_keys=sum(layer.kv_heads * layer.head_dim for layer in layers) * width * length,
-        bytes_values=sum(layer.kv_heads * layer.value_dim for layer in layers) * width * length,
+        bytes_keys=sum(layer.kv_heads * layer.head_dim for layer in own) * width * length,
+        bytes_values=sum(layer.kv_heads * layer.value_dim for layer in own) * width * length,
         bytes_prompt_queries=query_channels * width * len(options.prompt_query_positions),
         bytes_sums=4 * heads * length,
         bytes_attention=2 * heads * decode * length if options.store_attention else 0,

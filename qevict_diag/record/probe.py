@@ -97,6 +97,11 @@ def call_spec(call: AttentionCall) -> AttentionSpec:
     )
 
 
+def same_memory(one: Tensor, other: Tensor) -> bool:
+    """Whether two tensors are one."""
+    return one.data_ptr() == other.data_ptr() and one.shape == other.shape and one.stride() == other.stride()
+
+
 @dataclass(eq=False)
 class _Seen:
     """Collects the plans of one forward pass; rotary calls belong to the attention call that follows them."""
@@ -104,6 +109,7 @@ class _Seen:
     plans: dict[int, LayerPlan] = field(default_factory=dict)
     calls: list[RotaryCall] = field(default_factory=list)
     tables: list[tuple[Tensor, Tensor]] = field(default_factory=list)
+    caches: dict[int, tuple[Tensor, Tensor]] = field(default_factory=dict)  # layers with keys and values of their own
 
     def rotary(self, describe: Callable[[], RotaryCall | None]) -> None:
         call = describe()
@@ -119,8 +125,18 @@ class _Seen:
                 f"layer {spec.layer}: {call.query.shape[1]} query heads do not group on {call.key.shape[1]}"
             )
         widths = (call.query.shape[1], call.key.shape[1], call.query.shape[-1], call.value.shape[-1])
-        self.plans[spec.layer] = LayerPlan(self._with_rotary(spec, call), *widths)
+        spec = replace(self._with_rotary(spec, call), kv_of=self._shared(spec.layer, call))
+        self.plans[spec.layer] = LayerPlan(spec, *widths)
         self.calls.clear()
+
+    def _shared(self, layer: int, call: AttentionCall) -> int | None:
+        """The earlier layer whose very tensors this one attends to; they are held, so no memory is used twice."""
+        own = call.key, call.value
+        for other, cache in self.caches.items():
+            if all(same_memory(a, b) for a, b in zip(own, cache, strict=True)):
+                return other
+        self.caches[layer] = own
+        return None
 
     def _with_rotary(self, spec: AttentionSpec, call: AttentionCall) -> AttentionSpec:
         if not self.calls:

@@ -23,7 +23,9 @@ def wanted(plans: Sequence[LayerPlan], options: RecordOptions) -> tuple[LayerPla
             f"layers {missing} do not attend; this model's attending layers are {attending[0]} to {attending[-1]}"
         )
     chosen = [plan for plan in plans if options.layers is None or plan.spec.layer in options.layers]
-    return tuple(chosen if options.heads is None else (_with_heads(plan, options.heads) for plan in chosen))
+    if options.heads is not None:
+        chosen = [_with_heads(plan, options.heads) for plan in chosen]
+    return _sharing(chosen)
 
 
 def picked(call: AttentionCall, plan: LayerPlan) -> AttentionCall:
@@ -39,6 +41,18 @@ def picked(call: AttentionCall, plan: LayerPlan) -> AttentionCall:
         value=call.value[:, read],
         output=call.output[:, :, some],
     )
+
+
+def _sharing(plans: Sequence[LayerPlan]) -> tuple[LayerPlan, ...]:
+    """The same plans, keys and values that layers share with the first of them that is recorded."""
+    first: dict[tuple, int] = {}
+    found = []
+    for plan in plans:
+        spec = plan.spec
+        cache = (spec.layer if spec.kv_of is None else spec.kv_of, spec.kv_head_numbers)
+        owner = first.setdefault(cache, spec.layer)
+        found.append(replace(plan, spec=replace(spec, kv_of=None if owner == spec.layer else owner)))
+    return tuple(found)
 
 
 def _index(numbers: tuple[int, ...]) -> slice | list[int]:
