@@ -14,5 +14,6 @@ TESTS = ("tests/test_record_architectures.py", "tests/test_record.py")
 def recorder(session: nox.Session, transformers: str) -> None:
     """Record every architecture with one release of transformers."""
     wanted = "transformers" if transformers == "newest" else f"transformers=={transformers}"
+    session.install("--constraint", "constraints.txt", "torch")
     session.install("-e", ".[test]", "accelerate", wanted)
     session.run("pytest", "-q", *TESTS, *session.posargs)

@@ -10,11 +10,15 @@ import zipfile
 
 import pytest
 import torch
+from gguf_files import VOCABULARY, write_gemma3
 from tiny_models import build, transformers_noise
 
 from qevict_diag import model_cache, models
+from qevict_diag.articles import Source, built_in
 from qevict_diag.errors import InputError, ModelError
 from qevict_diag.model_cache import ALIASES, Alias, Wheel
+from qevict_diag.record import RecordOptions, record
+from qevict_diag.trace import Trace
 
 pytestmark = transformers_noise
 
@@ -180,16 +184,32 @@ def test_every_alias_is_pinned():
             assert len(wheel.sha256) == 64
 
 
+def test_gemma3_gguf_is_loaded_and_recorded_as_the_model_it_was_made_of(tmp_path):
+    """Its window, its two rotary bases and its norms come through, as in the real gemma3-270m."""
+    options = {"num_hidden_layers": 7, "num_key_value_heads": 1, "layer_types": None, "query_pre_attn_scalar": 256}
+    made = build("gemma3", vocab_size=len(VOCABULARY), **options)
+    loaded = models.load(str(write_gemma3(made, tmp_path / "made.gguf")))
+    assert loaded.model.config.layer_types == made.config.layer_types
+    ids = loaded.tokenizer("so it goes on and on and on")["input_ids"]
+    assert (ids[0], len(ids)) == (2, 28)
+    tokens = torch.tensor([ids])
+    with torch.inference_mode():
+        assert torch.equal(loaded.model(tokens).logits, made(tokens).logits)
+    source = Source("text", "so it goes on and on and on")
+    recorded = record(loaded.model, loaded.tokenizer, [source], RecordOptions(prefill=24, decode=4), out=tmp_path)
+    trace = Trace.open(recorded[0])
+    trace.verify()
+    windows = [trace.specs[layer].sliding_window for layer in trace.layers]
+    assert windows == [made.config.sliding_window] * 5 + [None] + [made.config.sliding_window]
+    assert trace.specs[0].rope != trace.specs[5].rope
+
+
 @pytest.mark.model
 @pytest.mark.skipif(
     not (model_cache.cache_dir() / "models" / "gemma3-270m").exists(),
     reason="gemma3-270m was not fetched: its terms have to be accepted by a person, `record --model gemma3-270m`",
 )
 def test_real_gemma3_alternates_window_and_rotary_base(tmp_path):
-    from qevict_diag.articles import built_in
-    from qevict_diag.record import RecordOptions, record
-    from qevict_diag.trace import Trace
-
     loaded = models.load("gemma3-270m")
     options = RecordOptions(prefill=600, decode=4, continuation="teacher", layers=(0, 5))
     (path,) = record(loaded.model, loaded.tokenizer, built_in()[:1], options, out=tmp_path)
