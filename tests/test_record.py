@@ -314,6 +314,25 @@ def test_quantized_model_is_recorded_as_it_computes(tmp_path):
     assert quantized.layer(0).spec.pv_residual < 1e-5
 
 
+@pytest.mark.parametrize("bits", [8, 4])
+@pytest.mark.filterwarnings("default")
+def test_model_quantized_by_bitsandbytes_is_recorded_as_it_computes(tmp_path, bits):
+    pytest.importorskip("bitsandbytes", reason="bitsandbytes is not installed; `nox` has it")
+    from transformers import AutoModelForCausalLM, BitsAndBytesConfig
+
+    build("llama").save_pretrained(tmp_path / "model")
+    how = BitsAndBytesConfig(**{f"load_in_{bits}bit": True})
+    model = AutoModelForCausalLM.from_pretrained(tmp_path / "model", quantization_config=how, device_map="cpu")
+    (trace,) = traces(tmp_path / "trace", model=model)
+    trace.verify()
+    model.set_attn_implementation("eager")
+    with torch.inference_mode():
+        rows = model(trace.tokens[None], output_attentions=True).attentions
+    for number in trace.layers:
+        own = rows[number][0, :, OPTIONS.prefill :]
+        torch.testing.assert_close(trace.layer(number).attention(), own, atol=1e-5, rtol=0)
+
+
 def test_progress_ends_at_the_total(tmp_path):
     steps = []
     sources = [source(f"s{i}", seed=i) for i in range(3)]

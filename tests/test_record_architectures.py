@@ -57,7 +57,7 @@ def _eager_attention(family, tokens):
     """{layer: [H, T, T]} as the model itself computes it when asked for its attentions."""
     model = build(family, backend="eager")
     with torch.inference_mode():
-        rows = model(input_ids=tokens[None], output_attentions=True, use_cache=False).attentions
+        rows = model(input_ids=tokens[None], output_attentions=True, use_cache=True).attentions
     attending = [row[0] for row in rows if row is not None]
     layers = [layer for layer in range(tiny_models.LAYERS) if _attends(model, layer)]
     return dict(zip(layers, attending, strict=True))
@@ -142,7 +142,7 @@ def _keys_into_rotary(family, tokens):
         watch_rotary(model, lambda describe: last.append(describe())),
         intercept(model, attention),
     ):
-        model(input_ids=tokens[None], use_cache=False)
+        model(input_ids=tokens[None], use_cache=True)
     return caught
 
 
@@ -211,9 +211,10 @@ def test_policies_decide_on_it_as_the_reference_does(recorded, family):
                 assert judge.tiers_of(played, index, 0, event.number) == event.tiers, (number, event.number)
 
 
-def test_layers_of_different_shapes_are_measured_each_with_its_own_capacities(recorded):
+@pytest.mark.parametrize("family", available(["gemma4"]))
+def test_layers_of_different_shapes_are_measured_each_with_its_own_capacities(recorded, family):
     """Gemma 4 with its wide global layers: rows and bytes of every layer, and no tensor over all of them."""
-    trace, _ = recorded("gemma4")
+    trace, _ = recorded(family)
     assert len({trace.layer_shape(number) for number in trace.layers}) > 1
     settings = Settings(Budget("7/10", sinks=2, recent=4), Readings(scope="kv_head"), horizon=4)
     found = measure([trace], ["R1", "R2"], ["all"], settings)

@@ -1,6 +1,5 @@
 """Run a model over a batch of prompts of one length: prefill, then G decode queries."""
 
-import inspect
 from collections.abc import Sequence
 from typing import Any
 
@@ -9,7 +8,7 @@ from torch import Tensor
 
 from qevict_diag.errors import InputError
 from qevict_diag.record.options import RecordOptions
-from qevict_diag.record.probe import input_device
+from qevict_diag.record.stepper import Stepper, input_device, is_hybrid
 
 TEACHER_CHUNK = 512
 
@@ -24,7 +23,7 @@ def run(model: Any, prompts: Tensor, options: RecordOptions, seeds: Sequence[int
     hybrid = is_hybrid(model)
     if hybrid and options.chunk is not None:
         raise InputError(f"{type(model).__name__} has layers that do not attend; leave --chunk out")
-    step = _Stepper(model, hybrid)
+    step = Stepper(model)
     tokens = prompts.to(input_device(model))
     chunk = options.chunk or options.prefill
     for start in range(0, options.prefill, chunk):
@@ -45,35 +44,6 @@ def distinct_ngrams(tokens: Sequence[int], n: int = 4) -> float:
     """Share of distinct n-grams among all, in (0, 1]; NaN for fewer than ``n`` tokens. Low means a loop."""
     grams = [tuple(tokens[i : i + n]) for i in range(len(tokens) - n + 1)]
     return len(set(grams)) / len(grams) if grams else float("nan")
-
-
-class _Stepper:
-    """Feeds tokens [B, S] to a model, with its cache, and returns the last position's logits [B, vocab].
-
-    The cache is a plain DynamicCache, in which sliding layers keep every key; a model with layers that do not attend
-    (LFM2, Qwen3-Next) makes its own. The cache's argument has two names across releases of transformers. The last
-    position is asked for by its index: told how many, Gemma 4 leaves the prompt out of layers that share their keys.
-    """
-
-    def __init__(self, model: Any, hybrid: bool) -> None:
-        from transformers import DynamicCache
-
-        known = inspect.signature(model.forward).parameters
-        self._model = model
-        self._name = "cache" if "cache" in known else "past_key_values"
-        self._only_last = {"logits_to_keep": torch.tensor([-1])} if "logits_to_keep" in known else {}
-        self._cache = None if hybrid else DynamicCache()
-
-    def __call__(self, tokens: Tensor) -> Tensor:
-        output = self._model(input_ids=tokens, use_cache=True, **{self._name: self._cache}, **self._only_last)
-        self._cache = output[self._name]
-        return output.logits[:, -1]
-
-
-def is_hybrid(model: Any) -> bool:
-    """Whether some layers do something else than attend, so that the cache has to hold other states too."""
-    types = getattr(model.config.get_text_config(), "layer_types", None) or ()
-    return any(not kind.endswith("attention") or kind.startswith("linear") for kind in types)
 
 
 def _chooser(options: RecordOptions, seeds: Sequence[int]):

@@ -13,8 +13,9 @@ import torch
 from qevict_diag.errors import InputError
 from qevict_diag.products import column_sums
 from qevict_diag.record.options import RecordOptions
-from qevict_diag.record.probe import LayerPlan, input_device, probe, quiet_model, vocabulary
+from qevict_diag.record.probe import LayerPlan, probe
 from qevict_diag.record.selection import wanted
+from qevict_diag.record.stepper import Stepper, input_device, quiet_model, vocabulary
 
 _OVERHEAD = 1 << 16  # headers and manifest of a trace
 _TIMED_TOKENS = 64
@@ -142,7 +143,7 @@ def _seconds(model: Any, options: RecordOptions, traces: int) -> float:
 
 
 def _forward_seconds(model: Any, tokens: torch.Tensor) -> float:
-    return _timed(lambda: model(input_ids=tokens, use_cache=False), tokens.device)
+    return _timed(lambda: Stepper(model)(tokens), tokens.device)
 
 
 def _timed(work: Callable[[], object], device: torch.device) -> float:

@@ -1,7 +1,6 @@
 """A dry run of a few tokens: which layers attend, how, and whether they can be recorded at all."""
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -12,6 +11,7 @@ from qevict_diag.errors import ModelError
 from qevict_diag.layer_trace import AttentionSpec
 from qevict_diag.record.interface import AttentionCall, intercept
 from qevict_diag.record.rotary import RotaryCall, find_style, has_rotary, watch_rotary
+from qevict_diag.record.stepper import Stepper, input_device, quiet_model, vocabulary
 
 TOKENS = 8
 REFUSED = ("position_bias", "attention_bias", "head_mask")
@@ -28,18 +28,6 @@ class LayerPlan:
     value_dim: int
 
 
-@contextmanager
-def quiet_model(model: Any) -> Iterator[None]:
-    """Inference mode, eval mode and no compilation, and back again."""
-    training = model.training
-    model.eval()
-    try:
-        with torch.inference_mode(), torch.compiler.set_stance("force_eager"):
-            yield
-    finally:
-        model.train(training)
-
-
 def probe(model: Any) -> tuple[LayerPlan, ...]:
     """What every attending layer of ``model`` does, by layer number, found by running a few tokens through it.
 
@@ -51,7 +39,7 @@ def probe(model: Any) -> tuple[LayerPlan, ...]:
     seen = _Seen()
     tokens = torch.arange(TOKENS, device=input_device(model))[None] % vocabulary(model)
     with quiet_model(model), watch_rotary(model, seen.rotary), intercept(model, seen.attention):
-        model(input_ids=tokens, use_cache=False)
+        Stepper(model)(tokens)
     if not seen.plans:
         raise ModelError(
             f"{type(model).__name__} never calls transformers' attention interface (falcon, bloom and mpt do not), "
@@ -61,16 +49,6 @@ def probe(model: Any) -> tuple[LayerPlan, ...]:
     if has_rotary(model) and all(plan.spec.rope is None for plan in plans):
         plans = [replace(plan, spec=replace(plan.spec, rope="unknown")) for plan in plans]
     return tuple(plans)
-
-
-def vocabulary(model: Any) -> int:
-    """Number of token ids."""
-    return int(model.config.get_text_config().vocab_size)
-
-
-def input_device(model: Any) -> torch.device:
-    """Where token ids have to be."""
-    return model.get_input_embeddings().weight.device
 
 
 def layer_number(call: AttentionCall) -> int:

@@ -23,9 +23,10 @@ from qevict_diag.record.decode import run
 from qevict_diag.record.interface import intercept
 from qevict_diag.record.options import RecordOptions
 from qevict_diag.record.plan import price, refuse_full_disk
-from qevict_diag.record.probe import LayerPlan, probe, quiet_model, vocabulary
+from qevict_diag.record.probe import LayerPlan, probe
 from qevict_diag.record.rotary import watch_rotary
 from qevict_diag.record.selection import wanted
+from qevict_diag.record.stepper import quiet_model, vocabulary
 from qevict_diag.trace import Trace
 from qevict_diag.trace_writer import TraceWriter, refuse_existing
 

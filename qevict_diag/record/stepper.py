@@ -1,0 +1,61 @@
+"""Running a model: with its cache, a few tokens at a time, as the recording and its dry run both do."""
+
+import inspect
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch import Tensor
+
+
+class Stepper:
+    """Feeds tokens [B, S] to a model, with its cache, and returns the last position's logits [B, vocab].
+
+    The cache is a plain DynamicCache, in which sliding layers keep every key; a model with layers that do not attend
+    (LFM2, Qwen3-Next) makes its own. The cache's argument has two names across releases of transformers. The last
+    position is asked for by its index: told how many, Gemma 4 leaves the prompt out of layers that share their keys.
+    """
+
+    def __init__(self, model: Any) -> None:
+        from transformers import DynamicCache
+
+        known = inspect.signature(model.forward).parameters
+        self._model = model
+        self._name = "cache" if "cache" in known else "past_key_values"
+        self._only_last = {"logits_to_keep": torch.tensor([-1])} if "logits_to_keep" in known else {}
+        self._cache = None if is_hybrid(model) else DynamicCache()
+
+    def __call__(self, tokens: Tensor) -> Tensor:
+        """Logits [B, vocab] after the next tokens [B, S]."""
+        output = self._model(input_ids=tokens, use_cache=True, **{self._name: self._cache}, **self._only_last)
+        self._cache = output[self._name]
+        return output.logits[:, -1]
+
+
+def is_hybrid(model: Any) -> bool:
+    """Whether some layers do something else than attend, so that the cache has to hold other states too."""
+    types = getattr(model.config.get_text_config(), "layer_types", None) or ()
+    return any(not kind.endswith("attention") or kind.startswith("linear") for kind in types)
+
+
+@contextmanager
+def quiet_model(model: Any) -> Iterator[None]:
+    """Inference mode, eval mode and no compilation, and back again."""
+    training = model.training
+    model.eval()
+    try:
+        with torch.inference_mode(), torch.compiler.set_stance("force_eager"):
+            yield
+    finally:
+        model.train(training)
+
+
+def vocabulary(model: Any) -> int:
+    """Number of token ids."""
+    return int(model.config.get_text_config().vocab_size)
+
+
+def input_device(model: Any) -> torch.device:
+    """Where token ids have to be."""
+    return model.get_input_embeddings().weight.device
