@@ -6,7 +6,7 @@ Each session gets its own environment. The suite of the whole project is plain `
 import nox
 
 RELEASES = ("4.57.6", "5.1.0", "5.6.0", "newest")
-TESTS = ("tests/test_record_architectures.py", "tests/test_record.py")
+TESTS = ("tests/test_record_architectures.py", "tests/test_record_breadth.py", "tests/test_record.py")
 
 
 @nox.session

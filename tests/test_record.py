@@ -462,7 +462,7 @@ def test_cropping_cache_is_an_error(tmp_path, monkeypatch):
     import transformers
 
     model = build("mistral")
-    monkeypatch.setattr(transformers, "DynamicCache", lambda: _CROPPING(config=model.config))
+    monkeypatch.setattr(transformers, "DynamicCache", lambda config=None: _CROPPING(config=model.config))
     with pytest.raises(RecordError, match="record under a plain DynamicCache"):
         traces(tmp_path, model=model)
 

@@ -8,6 +8,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from qevict_diag.errors import ModelError
+
+# Layers of transformers' caches that hold keys and values alone; a dummy stands for a layer that shares another's.
+_KEYS_ALONE = ("DynamicLayer", "DynamicSlidingWindowLayer", "DummyLayer")
+
 
 class Stepper:
     """Feeds tokens [B, S] to a model, with its cache, and returns the last position's logits [B, vocab].
@@ -29,14 +34,21 @@ class Stepper:
     def __call__(self, tokens: Tensor) -> Tensor:
         """Logits [B, vocab] after the next tokens [B, S]."""
         output = self._model(input_ids=tokens, use_cache=True, **{self._name: self._cache}, **self._only_last)
-        self._cache = output[self._name]
+        self._cache = output.get(self._name)
+        if self._cache is None:
+            raise ModelError(f"{type(self._model).__name__} keeps no keys and values; only decoder models are recorded")
         return output.logits[:, -1]
 
 
 def is_hybrid(model: Any) -> bool:
-    """Whether some layers do something else than attend, so that the cache has to hold other states too."""
+    """Whether the cache has to hold other states than keys and values: some layers do something else than attend."""
+    from transformers import DynamicCache
+
     types = getattr(model.config.get_text_config(), "layer_types", None) or ()
-    return any(not kind.endswith("attention") or kind.startswith("linear") for kind in types)
+    if any(not kind.endswith("attention") or kind.startswith("linear") for kind in types):
+        return True
+    layers = DynamicCache(config=model.config).layers
+    return any(type(layer).__name__ not in _KEYS_ALONE for layer in layers)
 
 
 @contextmanager
