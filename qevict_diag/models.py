@@ -1,13 +1,13 @@
 """Load a decoder model: a built-in alias, a local folder, a ``.gguf`` file or a hub id."""
 
 import json
-import os
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from qevict_diag.errors import InputError, ModelError
+from qevict_diag.gguf_file import first_line, load_gguf, quiet_transformers
 from qevict_diag.model_cache import ALIASES, SOURCE, ensure, sha256_file
 
 if TYPE_CHECKING:
@@ -42,6 +42,8 @@ def load(
     where = torch_device(device)
     options = {"dtype": "auto" if dtype is None else torch_dtype(dtype), "attn_implementation": backend}
     if name.endswith(".gguf"):
+        if not Path(name).is_file():
+            raise ModelError(f"no file {name}; --model takes {_choices()}")
         model, tokenizer = load_gguf(Path(name), **options)
         weights: str | None = sha256_file(Path(name))
     else:
@@ -50,24 +52,6 @@ def load(
         weights = _weights_sha256(Path(folder))
     model = model.to(where).eval()
     return LoadedModel(model, tokenizer, identify(model, name, weights))
-
-
-def load_gguf(path: Path, **options: Any) -> tuple[Any, Any]:
-    """Model and tokenizer of a GGUF file, dequantized to float32 unless ``dtype`` says otherwise."""
-    import torch
-    from transformers import AutoModelForCausalLM, AutoTokenizer
-
-    if not path.is_file():
-        raise ModelError(f"no file {path}; --model takes {_choices()}")
-    if options.get("dtype", "auto") == "auto":
-        options["dtype"] = torch.float32
-    try:
-        with _quiet_transformers():
-            model = AutoModelForCausalLM.from_pretrained(str(path.parent), gguf_file=path.name, **options)
-            tokenizer = AutoTokenizer.from_pretrained(str(path.parent), gguf_file=path.name)
-    except (OSError, ValueError, KeyError, ImportError, NotImplementedError) as error:
-        raise ModelError(f"transformers cannot load {path}: {_first_line(error)}") from error
-    return model, tokenizer
 
 
 def identify(model: Any, name: str, weights_sha256: str | None = None) -> dict[str, Any]:
@@ -108,10 +92,10 @@ def _load_folder(name: str, options: dict[str, Any]) -> tuple[Any, Any]:
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
     try:
-        with _quiet_transformers():
+        with quiet_transformers():
             model = AutoModelForCausalLM.from_pretrained(name, **options)
     except (OSError, ValueError, KeyError, ImportError) as error:
-        raise ModelError(f"cannot load model {name!r} ({_first_line(error)}); --model takes {_choices()}") from error
+        raise ModelError(f"cannot load model {name!r} ({first_line(error)}); --model takes {_choices()}") from error
     try:
         return model, AutoTokenizer.from_pretrained(name)
     except (OSError, ValueError, KeyError, ImportError):
@@ -133,27 +117,3 @@ def _weights_sha256(folder: Path) -> str | None:
 
 def _choices() -> str:
     return f"an alias ({', '.join(ALIASES)}), a local folder, a .gguf file or a Hugging Face hub id"
-
-
-def _first_line(error: Exception) -> str:
-    return (str(error).strip().splitlines() or [type(error).__name__])[0]
-
-
-class _quiet_transformers:
-    """No progress bars and warnings of transformers while a model is loaded."""
-
-    def __enter__(self) -> None:
-        os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
-        from transformers.utils import logging
-
-        self._verbosity = logging.get_verbosity()
-        self._bars = logging.is_progress_bar_enabled()
-        logging.set_verbosity_error()
-        logging.disable_progress_bar()
-
-    def __exit__(self, *exc: object) -> None:
-        from transformers.utils import logging
-
-        logging.set_verbosity(self._verbosity)
-        if self._bars:
-            logging.enable_progress_bar()

@@ -20,8 +20,8 @@ WITHIN = {  # inside the library: what a module or folder must not know
     "statistics": ("record", "trace", "replay", "metrics", "measure"),
 }
 HOMES = {  # third-party packages and the only places that may import them
-    "transformers": ("models", "model_cache", "record"),
-    "gguf": ("models", "model_cache"),
+    "transformers": ("models", "gguf_file", "record"),
+    "gguf": ("gguf_file",),
     "matplotlib": ("figures",),
     "seaborn": ("figures",),
     "great_tables": ("figures",),

@@ -57,7 +57,7 @@ def converted(monkeypatch):
         model.hf_quantizer = object()
         return model, _Tokenizer()
 
-    monkeypatch.setattr(models, "load_gguf", load_gguf)
+    monkeypatch.setattr(model_cache, "load_gguf", load_gguf)
     return read
 
 

@@ -1,10 +1,17 @@
-"""Many more architectures, one check each: what is recorded is what the model itself attends to, in every layer."""
+"""Many more architectures, one check each: what is recorded is what the model itself attends to, in every layer.
+
+Older releases of transformers run fewer of them through the attention interface; there they are refused.
+"""
+
+from importlib.metadata import version
 
 import pytest
 import torch
+from packaging.version import Version
 from tiny_models import COMMON, transformers_noise
 
 from qevict_diag.articles import Source
+from qevict_diag.errors import ModelError, RecordError
 from qevict_diag.record import RecordOptions, record
 from qevict_diag.trace import Trace
 
@@ -59,7 +66,13 @@ def build(kind: str):
 def test_recorded_attention_is_the_models_own(kind, tmp_path):
     model = build(kind)
     ids = torch.randint(3, 100, (OPTIONS.prefill,), generator=torch.Generator().manual_seed(1))
-    trace = Trace.open(record(model, None, [Source("ids", tokens=tuple(ids.tolist()))], OPTIONS, out=tmp_path)[0])
+    try:
+        recorded = record(model, None, [Source("ids", tokens=tuple(ids.tolist()))], OPTIONS, out=tmp_path)
+    except (ModelError, RecordError) as error:
+        if Version(version("transformers")) >= Version("5.24"):
+            raise
+        pytest.skip(f"refused under this release: {error}")
+    trace = Trace.open(recorded[0])
     trace.verify()
     model.set_attn_implementation("eager")
     with torch.inference_mode():

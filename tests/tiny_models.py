@@ -120,7 +120,9 @@ FAMILIES = {
 
 # what transformers itself warns about when it builds or runs such models
 transformers_noise = pytest.mark.filterwarnings(
-    "ignore::FutureWarning:transformers", "ignore::UserWarning:transformers"
+    "ignore::FutureWarning:transformers",
+    "ignore::UserWarning:transformers",
+    "ignore:`torch.jit:DeprecationWarning",
 )
 
 REFUSED = {

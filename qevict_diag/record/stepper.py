@@ -36,7 +36,10 @@ class Stepper:
         output = self._model(input_ids=tokens, use_cache=True, **{self._name: self._cache}, **self._only_last)
         self._cache = output.get(self._name)
         if self._cache is None:
-            raise ModelError(f"{type(self._model).__name__} keeps no keys and values; only decoder models are recorded")
+            raise ModelError(
+                f"{type(self._model).__name__} returns no cache of keys and values, so it cannot be run step by step; "
+                "record a decoder model that does, or with another release of transformers"
+            )
         return output.logits[:, -1]
 
 
@@ -44,8 +47,11 @@ def is_hybrid(model: Any) -> bool:
     """Whether the cache has to hold other states than keys and values: some layers do something else than attend."""
     from transformers import DynamicCache
 
-    types = getattr(model.config.get_text_config(), "layer_types", None) or ()
+    config = model.config.get_text_config()
+    types = getattr(config, "layer_types", None) or ()
     if any(not kind.endswith("attention") or kind.startswith("linear") for kind in types):
+        return True
+    if any(name.startswith("mamba") for name in config.to_dict()):  # releases whose caches don't tell
         return True
     layers = DynamicCache(config=model.config).layers
     return any(type(layer).__name__ not in _KEYS_ALONE for layer in layers)
