@@ -8,7 +8,7 @@ import typer
 from qevict_diag.cli import options
 
 if TYPE_CHECKING:
-    from qevict_diag.figures.table_model import Table
+    from qevict_diag.figures.tables.model import Table
     from qevict_diag.plan import Settings
     from qevict_diag.trace import Trace
 
@@ -33,7 +33,7 @@ def table(
     """Print a table: published value, ours, interval, byte use and reading side by side."""
     from qevict_diag import atomic
     from qevict_diag.figures import tables
-    from qevict_diag.figures.table_model import render_all
+    from qevict_diag.figures.tables.model import render_all
     from qevict_diag.measure import one_model
 
     form = "json" if as_json else form

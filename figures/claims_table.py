@@ -3,7 +3,7 @@
 import polars as pl
 
 from qevict_diag.analyses import claims
-from qevict_diag.figures.table_model import EMPTY, Column, Table, limits, number, significant, text
+from qevict_diag.figures.tables.model import EMPTY, Column, Table, limits, number, significant, text
 
 SIGNS = {"above": ">", "below": "<", "equal": "="}
 

@@ -11,7 +11,7 @@ import polars as pl
 
 from qevict_diag.analyses import claims
 from qevict_diag.figures.claims_table import claimed
-from qevict_diag.figures.table_model import EMPTY, Table, html, significant
+from qevict_diag.figures.tables.model import EMPTY, Table, html, significant
 
 MARKS = {
     claims.HOLDS: ("✓", "holds"),

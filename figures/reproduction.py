@@ -21,7 +21,7 @@ from qevict_diag.figures import figure1, page, tables
 from qevict_diag.figures.claims_table import checks_table, claims_table
 from qevict_diag.figures.style import FORMATS as PICTURES
 from qevict_diag.figures.style import save
-from qevict_diag.figures.table_model import FORMATS, SUFFIXES, Table, render
+from qevict_diag.figures.tables.model import FORMATS, SUFFIXES, Table, render
 from qevict_diag.measure import Measurements, measure
 from qevict_diag.plan import Settings
 from qevict_diag.trace import Trace

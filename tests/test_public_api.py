@@ -36,7 +36,7 @@ PUBLIC = {
     "qevict_diag.analyses.claims": ("evaluate", "summary"),
     "qevict_diag.figures.figure1": ("plot_figure1", "plot_fmm", "plot_mass_shares"),
     "qevict_diag.figures.tables": ("TABLES", "build"),
-    "qevict_diag.figures.table_model": ("FORMATS", "render"),
+    "qevict_diag.figures.tables.model": ("FORMATS", "render"),
 }
 MEASUREMENTS = "trace model policy budget metric reading layer head event step group lag value numerator denominator"
 DECISIONS = "trace policy layer event window tier"

@@ -10,8 +10,9 @@ import pytest
 
 from qevict_diag.analyses import claims
 from qevict_diag.errors import InputError
-from qevict_diag.figures import claims_table, table_model, tables
-from qevict_diag.figures.table_model import Column, Table
+from qevict_diag.figures import claims_table, tables
+from qevict_diag.figures.tables import model, parts, table14, table15, table18
+from qevict_diag.figures.tables.model import Column, Table
 
 
 @pytest.fixture(scope="module")
@@ -30,9 +31,9 @@ def built(measured):
 def small():
     frame = pl.DataFrame({"policy": ["R1", "R|2"], "x": [1234.5, float("nan")], "low": [-1.0, None]})
     columns = (
-        Column(("policy",), "policy", table_model.text),
-        Column(("x",), "Ω, %", table_model.number(1)),
-        Column(("low", "x"), "interval", table_model.limits(table_model.number(1)), "group"),
+        Column(("policy",), "policy", model.text),
+        Column(("x",), "Ω, %", model.number(1)),
+        Column(("low", "x"), "interval", model.limits(model.number(1)), "group"),
     )
     return Table("tiny", "A title", frame, columns, ("A note, 5% of it.",))
 
@@ -49,20 +50,20 @@ def test_every_table_has_interval_byte_use_and_reading(built, name):
 
 @pytest.mark.parametrize("name", [name for name in tables.TABLES if name != "17b"])
 def test_published_values_have_their_own_column(built, name):
-    assert tables.PAPER in [column.label for column in built[name].columns]
+    assert parts.PAPER in [column.label for column in built[name].columns]
 
 
 @pytest.mark.parametrize("name", tables.TABLES)
-@pytest.mark.parametrize("form", table_model.FORMATS)
+@pytest.mark.parametrize("form", model.FORMATS)
 def test_every_table_is_written_in_every_format(built, name, form):
-    written = table_model.render(built[name], form)
+    written = model.render(built[name], form)
     assert len(written) > 100
     assert "nan" not in written.lower().replace("nance", "")
 
 
 def test_table14_in_the_papers_order_with_its_published_churn(built):
     table = built["14"]
-    assert table.frame["policy"].to_list() == list(tables.SHOWN_14)
+    assert table.frame["policy"].to_list() == list(table14.POLICIES)
     assert table.frame["churn_published"].to_list() == [0.017, None, 0.0012, 0.018, None]
     assert table.frame["window"].to_list() == [1, 8, 8, 32, 8]
     assert table.cells()[0][:3] == ["R1", "1", f"{table.frame['fmm'][0] * 100:.1f}"]
@@ -70,7 +71,7 @@ def test_table14_in_the_papers_order_with_its_published_churn(built):
 
 def test_table15_means_and_pooled(built):
     frame = built["15"].frame
-    assert frame.filter(policy="R3")["statistic"].to_list() == list(tables.AGREEMENT_NAMES)
+    assert frame.filter(policy="R3")["statistic"].to_list() == list(table15.AGREEMENT_NAMES)
     assert frame.filter(policy="R3", statistic="qsa")["published"][0] == 0.9824
 
 
@@ -107,21 +108,21 @@ def test_the_other_minimum_inactivity(measured):
 def test_one_article_says_that_it_gives_no_interval():
     one = frames.measurements(traces=1)
     table = tables.build("14", one, frames.bytes_frame(traces=1))
-    assert table.cells()[0][3] == table_model.EMPTY
+    assert table.cells()[0][3] == model.EMPTY
     assert "one article gives no interval" in table.notes[-1]
 
 
 def test_csv_and_json_hold_the_same_full_numbers(built):
     table = built["14"]
-    read = list(csv.DictReader(io.StringIO(table_model.csv(table))))
-    rows = json.loads(table_model.as_json(table))["rows"]
+    read = list(csv.DictReader(io.StringIO(model.csv(table))))
+    rows = json.loads(model.as_json(table))["rows"]
     assert [float(row["fmm"]) for row in read] == [row["fmm"] for row in rows] == table.frame["fmm"].to_list()
     assert read[1]["churn_published"] == ""
     assert rows[1]["churn_published"] is None
 
 
 def test_markdown_escapes_and_leaves_undefined_empty(small):
-    lines = table_model.markdown(small).splitlines()
+    lines = model.markdown(small).splitlines()
     assert lines[0] == "**A title**"
     assert lines[2] == "| policy | Ω, % | group: interval |"
     assert lines[4] == "| R1 | 1\u00a0234.5 | −1.0 to 1\u00a0234.5 |"
@@ -130,13 +131,13 @@ def test_markdown_escapes_and_leaves_undefined_empty(small):
 
 
 def test_zero_has_no_sign():
-    assert table_model.percent(0)(-0.001) == "0"
-    assert table_model.number(2)(-0.004) == "0.00"
-    assert table_model.number(2)(-0.006) == "−0.01"
+    assert model.percent(0)(-0.001) == "0"
+    assert model.number(2)(-0.004) == "0.00"
+    assert model.number(2)(-0.006) == "−0.01"
 
 
 def test_latex_is_plain_ascii(small):
-    written = table_model.latex(small)
+    written = model.latex(small)
     assert written.isascii()
     assert r"$\Omega$, \%" in written
     assert r"1~234.5" in written
@@ -144,13 +145,13 @@ def test_latex_is_plain_ascii(small):
 
 def test_html_escapes(small):
     unsafe = Table("tiny", "<b>", small.frame.with_columns(policy=pl.lit("<i>")), small.columns)
-    assert "<i>" not in table_model.html(unsafe)
+    assert "<i>" not in model.html(unsafe)
 
 
 def test_json_of_several_tables_is_a_list(built):
-    many = json.loads(table_model.render_all([built["17a"], built["17b"]], "json"))
+    many = json.loads(model.render_all([built["17a"], built["17b"]], "json"))
     assert [one["table"] for one in many] == ["table17a", "table17b"]
-    assert json.loads(table_model.render_all([built["17a"]], "json"))["table"] == "table17a"
+    assert json.loads(model.render_all([built["17a"]], "json"))["table"] == "table17a"
 
 
 def test_what_does_not_exist_is_an_error_in_words():
@@ -170,9 +171,9 @@ def test_claims_as_tables(measured):
     assert summary.cells()[0][1] == "holds"
     assert "> 0" in checks.cells()[0]
     assert all(row[10] == "article, layers within" for row in checks.cells())
-    for form in table_model.FORMATS:
-        assert table_model.render(summary, form)
-        assert table_model.render(checks, form)
+    for form in model.FORMATS:
+        assert model.render(summary, form)
+        assert model.render(checks, form)
 
 
 def test_tables_of_missed_mass_have_the_regret_and_the_gap_closed():
@@ -184,7 +185,7 @@ def test_tables_of_missed_mass_have_the_regret_and_the_gap_closed():
         for layer in (0, 1)
     ]
     frame = pl.DataFrame(rows, schema=frames.SCHEMA, orient="row")
-    found = tables._against_o2(frame).row(0, named=True)
+    found = table18._against_o2(frame).row(0, named=True)
     assert found["regret_with"] == pytest.approx(0.2)
     assert found["closed_with"] == pytest.approx((0.55 - 0.3) / (0.55 - 0.1))
     assert found["regret_without"] == pytest.approx(0.25)

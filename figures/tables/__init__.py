@@ -1,0 +1,68 @@
+"""Tables 14 to 18 from the measurements, with the published Llama-3.1-8B values beside ours.
+
+Every table has the published value where the paper's text states one, the 95% interval, the byte use and the reading.
+Table 17's body is lost from the paper's text; it was either the lagged transitions (17a) or the comparison of
+importance estimators (17b), so there are both.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import polars as pl
+
+from qevict_diag.analyses import regret
+from qevict_diag.errors import InputError
+from qevict_diag.figures.tables import table14, table15, table16, table17a, table17b, table18
+from qevict_diag.figures.tables.model import FORMATS, Table
+from qevict_diag.figures.tables.parts import THREE_TIERS
+from qevict_diag.policies import policies
+
+
+@dataclass(frozen=True)
+class Spec:
+    """One entry of `TABLES`: how to build it, and the policies and metrics that must have been measured."""
+
+    build: Callable[[pl.DataFrame, pl.DataFrame, int], Table]
+    policies: tuple[str, ...]
+    metrics: tuple[str, ...]
+
+    @property
+    def bounds(self) -> tuple[str, ...]:
+        """Random arms and optima that its policies' Future Missed Mass is held against, beyond the policies."""
+        if "fmm" not in self.metrics:
+            return ()
+        return tuple(one.name for one in regret.bounds(policies(self.policies)))
+
+
+TABLES: dict[str, Spec] = {
+    "14": Spec(table14.table14, table14.POLICIES, table14.METRICS),
+    "15": Spec(table15.table15, THREE_TIERS, table15.METRICS),
+    "16": Spec(table16.table16, THREE_TIERS, table16.METRICS),
+    "17a": Spec(table17a.table17a, table17a.POLICIES, table17a.METRICS),
+    "17b": Spec(table17b.table17b, table17b.POLICIES, table17b.METRICS),
+    "18": Spec(table18.table18, table18.POLICIES, table18.METRICS),
+}
+
+
+def build(name: str, frame: pl.DataFrame, used: pl.DataFrame, min_inactive: int = 3) -> Table:
+    """Build the table called ``name``; InputError for one that does not exist."""
+    return spec_of(name).build(frame, used, min_inactive)
+
+
+def spec_of(name: str) -> Spec:
+    """Look a table up; InputError for one that does not exist."""
+    if name not in TABLES:
+        raise InputError(f"table {name!r}: there are {', '.join(TABLES)}")
+    return TABLES[name]
+
+
+def names_of(number: str, form: str) -> tuple[str, ...]:
+    """Tables that a number stands for: 17 is 17a and 17b; InputError where one file cannot hold both."""
+    if form not in FORMATS:
+        raise InputError(f"table format {form!r}: allowed are {', '.join(FORMATS)}")
+    if number == "17" and form == "csv":
+        raise InputError("table 17 is two tables, which one CSV cannot hold; ask for 17a or 17b")
+    names = ("17a", "17b") if number == "17" else (number,)
+    for name in names:
+        spec_of(name)
+    return names

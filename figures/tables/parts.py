@@ -1,0 +1,46 @@
+"""What several tables share: columns of bytes and regret, the order of rows, and the notes below."""
+
+import polars as pl
+
+from qevict_diag.analyses import regret
+from qevict_diag.figures.tables.model import Column, percent, text
+
+PAPER = "Llama-3.1-8B"
+THREE_TIERS = ("R3", "R4")
+BYTE_COLUMNS = (
+    Column(("used_share",), "bytes used, % of allowance", percent(), "Byte use"),
+    Column(("persistent_ratio",), "% of FullKV", percent(), "Byte use"),
+)
+READING = Column(("reading",), "reading", text)
+AGAINST_O2 = (
+    Column(("regret",), "regret to O2, points", percent(), "FMM"),
+    Column(("closed",), "gap random–O2 closed, %", percent(0), "FMM"),
+)
+O2_NOTE = (
+    "O2 keeps the best sets of as many windows when eviction is final and the future is known; random is the mean of "
+    f"{regret.DRAWS} seeded draws. A policy closes 100% of the gap when it is as good as O2, 0% when it is no better "
+    "than chance."
+)
+
+
+def with_bytes(rows: pl.DataFrame, used: pl.DataFrame) -> pl.DataFrame:
+    """Add the byte use of each policy, the largest over the traces, and name the default reading."""
+    most = used.group_by("policy").agg(pl.col("used_bytes", "used_share", "persistent_ratio").max())
+    named = rows.with_columns(reading=pl.when(pl.col("reading") == "").then(pl.lit("default")).otherwise("reading"))
+    return named.join(most, on="policy", how="left", maintain_order="left")
+
+
+def ordered(rows: pl.DataFrame, policies: tuple[str, ...], *then: str) -> pl.DataFrame:
+    """Sort by the paper's order of policies, then as asked."""
+    rank = pl.col("policy").replace_strict({name: index for index, name in enumerate(policies)}, return_dtype=pl.Int64)
+    return rows.sort(rank, *then, maintain_order=True)
+
+
+def sample_notes(rows: pl.DataFrame) -> tuple[str, ...]:
+    """Say what the intervals rest on."""
+    articles, layers = (int(rows[name].to_numpy().max()) for name in ("n", "layers"))
+    if articles == 1:
+        return (f"One article, {layers} layers: one article gives no interval.",)
+    told = f"{articles} articles × {layers} layers; 95% two-level bootstrap (articles, then layers within)."
+    few = " With so few articles the interval says little about other texts." if articles < 10 else ""
+    return (told + few,)

@@ -1,0 +1,63 @@
+"""Table 14: average Future Missed Mass and churn of each condition."""
+
+from dataclasses import replace
+
+import polars as pl
+
+from qevict_diag.analyses import observation1, regret
+from qevict_diag.analyses.cells import grid
+from qevict_diag.figures.tables.model import Column, Table, limits, number, percent, text
+from qevict_diag.figures.tables.parts import (
+    AGAINST_O2,
+    BYTE_COLUMNS,
+    O2_NOTE,
+    PAPER,
+    READING,
+    ordered,
+    sample_notes,
+    with_bytes,
+)
+
+POLICIES = observation1.POLICIES
+METRICS = ("fmm", "churn")
+
+
+def table14(frame: pl.DataFrame, used: pl.DataFrame, min_inactive: int = 3) -> Table:
+    """Average FMM and churn of each condition (Table 14)."""
+    keys = list(observation1.KEYS)
+    over = grid(frame)
+    fmm = observation1.fmm(frame, over).select(
+        *keys, "n", "layers", "undefined", fmm="estimate", fmm_low="low", fmm_high="high", fmm_pooled="pooled"
+    )
+    churn = observation1.churn(frame, over).select(
+        *keys,
+        *("window", "tokens_per_event", "windows_per_event"),
+        churn="estimate",
+        churn_low="low",
+        churn_high="high",
+        churn_published="published",
+    )
+    rows = fmm.join(churn, on=keys, how="left", nulls_equal=True).filter(pl.col("policy").is_in(POLICIES))
+    rows = rows.join(regret.regret(frame, over), on="policy", how="left", maintain_order="left")
+    columns = (
+        Column(("policy",), "policy", text),
+        Column(("window",), "Ω", number(0)),
+        Column(("fmm",), "mean, %", percent(), "FMM, H = 32"),
+        Column(("fmm_low", "fmm_high"), "95% interval", limits(percent()), "FMM, H = 32"),
+        Column(("fmm_pooled",), "ratio of sums, %", percent(), "FMM, H = 32"),
+        *(replace(column, spanner="FMM, H = 32") for column in AGAINST_O2),
+        Column(("churn",), "per event", number(4), "Churn"),
+        Column(("churn_low", "churn_high"), "95% interval", limits(number(4)), "Churn"),
+        Column(("churn_published",), PAPER, number(4), "Churn"),
+        Column(("windows_per_event",), "windows swapped per event", number(2), "Churn"),
+        *BYTE_COLUMNS,
+        READING,
+    )
+    notes = (
+        "Churn values at different Ω are not comparable; windows swapped per event, which equals tokens swapped per "
+        "generated token, are. The paper's text states no FMM value of this table.",
+        O2_NOTE,
+        *sample_notes(rows),
+    )
+    title = "Table 14. Future Missed Mass and historical-set churn"
+    return Table("table14", title, with_bytes(ordered(rows, POLICIES), used), columns, notes)

@@ -1,0 +1,47 @@
+"""Table 15: agreement between INT2 and FullKV scores."""
+
+import polars as pl
+
+from qevict_diag.analyses import observation2
+from qevict_diag.figures.tables.model import Column, Table, limits, number, text
+from qevict_diag.figures.tables.parts import (
+    BYTE_COLUMNS,
+    PAPER,
+    READING,
+    THREE_TIERS,
+    ordered,
+    sample_notes,
+    with_bytes,
+)
+
+METRICS = ("qsa", "mass_ratio")
+AGREEMENT_NAMES = {
+    "qsa": "QSA, mean over events",
+    "qsa pooled": "QSA, Σ dot products / Σ norms",
+    "mass_ratio": "R_Q, ratio of sums",
+    "mass_ratio mean": "R_Q, mean of ratios",
+}
+
+
+def table15(frame: pl.DataFrame, used: pl.DataFrame, min_inactive: int = 3) -> Table:
+    """Agreement between INT2 and FullKV scores over the quantized windows (Table 15)."""
+    rows = observation2.agreement(frame).filter(pl.col("policy").is_in(THREE_TIERS))
+    rows = rows.with_columns(shown=pl.col("statistic").replace_strict(AGREEMENT_NAMES))
+    columns = (
+        Column(("policy",), "policy", text),
+        Column(("shown",), "statistic", text),
+        Column(("estimate",), "value", number(4)),
+        Column(("low", "high"), "95% interval", limits(number(4))),
+        Column(("published",), PAPER, number(4)),
+        Column(("count",), "head events", number(0)),
+        Column(("undefined",), "undefined", number(0)),
+        *BYTE_COLUMNS,
+        READING,
+    )
+    notes = (
+        "Undefined: fewer than two quantized windows, or no mass on them; not in the mean. R_Q above 1 means that INT2 "
+        "keys draw more attention than the originals. The paper calls R_Q lower than 1 and states no number here.",
+        *sample_notes(rows),
+    )
+    title = "Table 15. Agreement between INT2 and FullKV scores over quantized windows"
+    return Table("table15", title, with_bytes(ordered(rows, THREE_TIERS), used), columns, notes)

@@ -1,0 +1,47 @@
+"""Table 16: Global LIR of full-precision selections."""
+
+import polars as pl
+
+from qevict_diag.analyses import observation3
+from qevict_diag.figures.tables.model import Column, Table, limits, number, percent, text
+from qevict_diag.figures.tables.parts import (
+    BYTE_COLUMNS,
+    PAPER,
+    READING,
+    THREE_TIERS,
+    ordered,
+    sample_notes,
+    with_bytes,
+)
+
+METRICS = ("lir",)
+
+
+def table16(frame: pl.DataFrame, used: pl.DataFrame, min_inactive: int = 3) -> Table:
+    """Global LIR of the oracle's and the policy's selections (Table 16)."""
+    rates = observation3.lir(frame)
+    rows = rates.filter(pl.col("policy").is_in(THREE_TIERS), pl.col("lag") == min_inactive)
+    columns = (
+        Column(("policy",), "policy", text),
+        Column(("group",), "selection", text),
+        Column(("estimate",), "LIR, %", percent(2), "Rescued / eligible episodes"),
+        Column(("low", "high"), "two-level", limits(percent(2)), "Rescued / eligible episodes"),
+        Column(("wilson_low", "wilson_high"), "Wilson", limits(percent(2)), "Rescued / eligible episodes"),
+        Column(("trace_low", "trace_high"), "over articles", limits(percent(2)), "Rescued / eligible episodes"),
+        Column(("rescued",), "rescued", number(0), "Rescued / eligible episodes"),
+        Column(("eligible",), "eligible", number(0), "Rescued / eligible episodes"),
+        Column(("published",), PAPER, percent(2), "Rescued / eligible episodes"),
+        Column(("median_return",), "events", number(1), "Median time to return"),
+        Column(("return_low", "return_high"), "95% interval", limits(number(1)), "Median time to return"),
+        Column(("published_return",), PAPER, number(0), "Median time to return"),
+        *BYTE_COLUMNS,
+        READING,
+    )
+    notes = (
+        f"m = {min_inactive} inactive events. Literal episodes include windows that were never selected; after_exit "
+        "counts only runs that began by leaving. Wilson's interval takes episodes as independent, which they are not. "
+        "Episodes open at the end of the trace stay in the denominator.",
+        *sample_notes(rows),
+    )
+    rows = ordered(rows, THREE_TIERS, "reading", "group")
+    return Table("table16", "Table 16. Global LIR of full-precision selections", with_bytes(rows, used), columns, notes)

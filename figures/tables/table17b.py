@@ -1,0 +1,39 @@
+"""Table 17b: importance estimators, the second of two things that the lost Table 17 may have shown."""
+
+import polars as pl
+
+from qevict_diag.analyses import importance, regret
+from qevict_diag.figures.tables.model import Column, Table, limits, number, percent, text
+from qevict_diag.figures.tables.parts import AGAINST_O2, BYTE_COLUMNS, O2_NOTE, READING, sample_notes, with_bytes
+
+POLICIES = importance.POLICIES
+METRICS = ("fmm", "churn", "qsa", "mass_ratio", "lir")
+
+
+def table17b(frame: pl.DataFrame, used: pl.DataFrame, min_inactive: int = 3) -> Table:
+    """R3 under each importance estimator (Table 17, second possibility)."""
+    rows = importance.compare(frame, min_inactive)
+    rows = rows.join(regret.regret(frame), on="policy", how="left", maintain_order="left")
+    reading = frame.filter(pl.col("metric") == "fmm")["reading"][0]
+    rows = rows.with_columns(reading=pl.lit(reading), layers=pl.lit(frame["layer"].n_unique()))
+    columns = (
+        Column(("estimator",), "estimator", text),
+        Column(("fmm",), "mean, %", percent(), "FMM"),
+        Column(("fmm_low", "fmm_high"), "95% interval", limits(percent()), "FMM"),
+        Column(("difference",), "less cumulative's, points", percent(2), "FMM"),
+        Column(("difference_low", "difference_high"), "95% interval, paired", limits(percent(2)), "FMM"),
+        *AGAINST_O2,
+        Column(("churn",), "churn", number(4)),
+        Column(("qsa",), "QSA", number(4)),
+        Column(("r_q",), "R_Q", number(3)),
+        Column(("lir",), "LIR, %", percent(2)),
+        *BYTE_COLUMNS,
+        READING,
+    )
+    notes = (
+        "The paper's text states no number for any estimator (Appendix J). The oracle ranks by the attention of the "
+        "coming horizon, which no cache knows; it is greedy; irreversible is O2, the best there could be.",
+        O2_NOTE,
+        *sample_notes(rows),
+    )
+    return Table("table17b", "Table 17b. R3 under each importance estimator", with_bytes(rows, used), columns, notes)
