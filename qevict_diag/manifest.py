@@ -15,9 +15,15 @@ from qevict_diag.rope import STYLES
 from qevict_diag.tensor_file import FileEntry
 
 FORMAT, VERSION = "qevict-trace", 1
+MANIFEST = "manifest.json"
 FILE_NAME = re.compile(r"tokens\.safetensors|rope\.safetensors|layer_\d{3,4}\.safetensors")
 MAX_COUNT = 1 << 31
 _ROPE_NAME = re.compile(r"[A-Za-z0-9_]{1,64}")
+
+
+def layer_file_name(number: int) -> str:
+    """The file of a layer."""
+    return f"layer_{number:03d}.safetensors"
 
 
 def checksum(manifest: Mapping[str, Any]) -> str:

@@ -20,14 +20,13 @@ from torch import Tensor
 
 from qevict_diag.errors import MetricError, TraceError
 from qevict_diag.layer_trace import AttentionSpec, LayerTrace, TraceShape
-from qevict_diag.manifest import FORMAT, VERSION, Reader, checksum
+from qevict_diag.manifest import FORMAT, MANIFEST, VERSION, Reader, checksum, layer_file_name
 from qevict_diag.tensor_file import FileEntry, TensorFile, open_beneath, parse_json
 
 if TYPE_CHECKING:
     import polars as pl
     import xarray
 
-MANIFEST = "manifest.json"
 MAX_MANIFEST = 16 << 20
 _MODEL_DTYPES = (torch.float32, torch.float16, torch.bfloat16)
 
@@ -257,8 +256,3 @@ def _of_dtype(tensor: Tensor, allowed: tuple[torch.dtype, ...], path: Path) -> T
     if tensor.dtype not in allowed:
         raise TraceError(f"{path} has a tensor of type {tensor.dtype} where {allowed[0]} belongs; record it again")
     return tensor
-
-
-def layer_file_name(number: int) -> str:
-    """The file of a layer."""
-    return f"layer_{number:03d}.safetensors"

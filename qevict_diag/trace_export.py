@@ -8,13 +8,15 @@ import polars as pl
 import torch
 
 from qevict_diag.errors import InputError
-from qevict_diag.trace import Trace, layer_file_name
+from qevict_diag.manifest import layer_file_name
 
 if TYPE_CHECKING:
     import xarray
 
+    from qevict_diag.trace import Trace
 
-def attention_frame(trace: Trace, layer: int) -> pl.DataFrame:
+
+def attention_frame(trace: "Trace", layer: int) -> pl.DataFrame:
     """Decode attention of one layer: ``layer, head, step, position, attention``, without invisible positions."""
     recorded = trace.layer(layer)
     rows = recorded.attention()
@@ -29,7 +31,7 @@ def attention_frame(trace: Trace, layer: int) -> pl.DataFrame:
     return frame.select(pl.lit(layer, pl.UInt16).alias("layer"), pl.all())
 
 
-def mass_frame(trace: Trace) -> pl.DataFrame:
+def mass_frame(trace: "Trace") -> pl.DataFrame:
     """The prompt's column sums as rows ``layer, head, position, prompt_mass``."""
     prefill = trace.shape.prefill
     frames = []
@@ -43,7 +45,7 @@ def mass_frame(trace: Trace) -> pl.DataFrame:
     return pl.concat(frames)
 
 
-def export_parquet(trace: Trace, out: Path, layers: Sequence[int] | None = None) -> list[Path]:
+def export_parquet(trace: "Trace", out: Path, layers: Sequence[int] | None = None) -> list[Path]:
     """Write ``prompt_mass.parquet`` and one file of attention rows per layer into the new folder ``out``."""
     try:
         out.mkdir(parents=True)
@@ -58,7 +60,7 @@ def export_parquet(trace: Trace, out: Path, layers: Sequence[int] | None = None)
     return paths
 
 
-def to_xarray(trace: Trace, layers: Sequence[int] | None = None) -> "xarray.Dataset":
+def to_xarray(trace: "Trace", layers: Sequence[int] | None = None) -> "xarray.Dataset":
     """Decode attention [layer, head, step, position] and prompt mass [layer, head, prompt_position] with their axes.
 
     Needs the extra ``xarray``; InputError without it, and when the layers differ in their heads. All chosen layers are

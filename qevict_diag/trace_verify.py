@@ -6,19 +6,23 @@ that rows add up to 1 (less with sinks); tokens lie in the vocabulary; tables ar
 """
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 
 from qevict_diag.errors import TraceError
 from qevict_diag.layer_trace import LayerTrace
+from qevict_diag.manifest import MANIFEST, layer_file_name
 from qevict_diag.products import row_lse
-from qevict_diag.trace import MANIFEST, Trace, layer_file_name
+
+if TYPE_CHECKING:
+    from qevict_diag.trace import Trace
 
 TOLERANCE = {torch.float32: 1e-4, torch.float16: 2e-2, torch.bfloat16: 1e-1}
 
 
-def verify(trace: Trace) -> None:
+def verify(trace: "Trace") -> None:
     """Check everything about ``trace``; TraceError names the first thing that is wrong."""
     _check_files(trace)
     _check_tokens(trace)
@@ -31,7 +35,7 @@ def verify(trace: Trace) -> None:
         _check_tables(trace, number, layer)
 
 
-def _check_files(trace: Trace) -> None:
+def _check_files(trace: "Trace") -> None:
     present = {path.name for path in Path(trace.path).iterdir()} - {MANIFEST}
     if present != set(trace.files):
         raise _wrong(
@@ -42,7 +46,7 @@ def _check_files(trace: Trace) -> None:
             raise _wrong(trace, f"{name} has another SHA-256 than its manifest says")
 
 
-def _opened(trace: Trace):
+def _opened(trace: "Trace"):
     yield "tokens.safetensors", trace.token_file()
     if "rope.safetensors" in trace.files:
         yield "rope.safetensors", trace.rope_file()
@@ -50,7 +54,7 @@ def _opened(trace: Trace):
         yield layer_file_name(number), trace.layer_file(number)
 
 
-def _check_tokens(trace: Trace) -> None:
+def _check_tokens(trace: "Trace") -> None:
     if trace.entry("source").get("redacted") is True:
         return
     tokens = trace.tokens
@@ -58,28 +62,28 @@ def _check_tokens(trace: Trace) -> None:
         raise _wrong(trace, f"a token id lies outside the vocabulary of {trace.shape.vocab}")
 
 
-def _check_finite(trace: Trace, number: int, layer: LayerTrace) -> None:
+def _check_finite(trace: "Trace", number: int, layer: LayerTrace) -> None:
     for name in ("query", "key", "value", "prompt_mass", "prompt_query", "lse"):
         tensor = getattr(layer, name)
         if tensor is not None and not bool(torch.isfinite(tensor).all()):
             raise _wrong(trace, f"layer {number}: {name} holds NaN or infinity")
 
 
-def _check_mass(trace: Trace, number: int, layer: LayerTrace) -> None:
+def _check_mass(trace: "Trace", number: int, layer: LayerTrace) -> None:
     mass, prefill = layer.prompt_mass, trace.shape.prefill
     total, slack = mass.sum(dim=-1, dtype=torch.float64), 1e-4 * prefill
     if float(mass.min()) < 0 or _off(total, prefill, slack, layer):
         raise _wrong(trace, f"layer {number}: the prompt's column sums do not add up to {prefill} per head")
 
 
-def _check_rows(trace: Trace, number: int, layer: LayerTrace) -> None:
+def _check_rows(trace: "Trace", number: int, layer: LayerTrace) -> None:
     tolerance = TOLERANCE[layer.query.dtype]
     again = row_lse(layer.query, layer.key, layer.spec, layer.prefill)
     if float((again - layer.lse).abs().max()) > tolerance * max(1.0, float(again.abs().max())):
         raise _wrong(trace, f"layer {number}: lse disagrees with its recomputation from queries and keys")
 
 
-def _check_stored_rows(trace: Trace, number: int, layer: LayerTrace) -> None:
+def _check_stored_rows(trace: "Trace", number: int, layer: LayerTrace) -> None:
     """Rows of --store-attention against the recomputed ones; 1/2048 in -ln p is half of what the code resolves."""
     file = trace.layer_file(number)
     if "neg_log_attention" not in file:
@@ -90,7 +94,7 @@ def _check_stored_rows(trace: Trace, number: int, layer: LayerTrace) -> None:
         raise _wrong(trace, f"layer {number}: the stored decode rows disagree with queries and keys")
 
 
-def _check_tables(trace: Trace, number: int, layer: LayerTrace) -> None:
+def _check_tables(trace: "Trace", number: int, layer: LayerTrace) -> None:
     if layer.cos is None or layer.sin is None:
         return
     norm = layer.cos.square() + layer.sin.square()
@@ -104,5 +108,5 @@ def _off(total: Tensor, expected: float, slack: float, layer: LayerTrace) -> boo
     return too_much or (layer.spec.sink_logits is None and float(total.min()) < expected - slack)
 
 
-def _wrong(trace: Trace, what: str) -> TraceError:
+def _wrong(trace: "Trace", what: str) -> TraceError:
     return TraceError(f"{trace.path}: {what}; the trace is damaged, record it again")

@@ -14,9 +14,8 @@ from typing import Any, Self
 from torch import Tensor
 
 from qevict_diag.errors import InputError, TraceError
-from qevict_diag.manifest import checksum
+from qevict_diag.manifest import MANIFEST, checksum, layer_file_name
 from qevict_diag.tensor_file import FileEntry, write_tensors
-from qevict_diag.trace import MANIFEST, layer_file_name
 
 
 class TraceWriter:
