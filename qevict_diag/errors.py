@@ -11,6 +11,8 @@ QEvictError                 one line: what was given, what is allowed, what to d
 └── SweepError              a sweep that is unfinished, of another grid, or lost a worker or its disk
 """
 
+import math
+
 
 class QEvictError(Exception):
     """Base of all errors a user can meet; the command line prints it in one line and exits with 1."""
@@ -46,3 +48,10 @@ class MetricError(QEvictError):
 
 class SweepError(QEvictError):
     """A sweep that cannot go on, is unfinished, or whose folder belongs to another one."""
+
+
+def within(what: str, value: float, least: float, most: float = math.inf) -> None:
+    """InputError unless ``least <= value <= most``."""
+    if not least <= value <= most:
+        allowed = f"at least {least:g}" if most == math.inf else f"between {least:g} and {most:g}"
+        raise InputError(f"{what} {value}: must be {allowed}")

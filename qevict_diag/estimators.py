@@ -15,6 +15,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from qevict_diag.errors import within
 from qevict_diag.foresight import DistortionAware, Foresight, FreeRecall, HorizonOracle, Irreversible, Split
 from qevict_diag.seen import Prompt, Seen
 from qevict_diag.windows import Grid
@@ -66,6 +67,9 @@ class DecayedAttention(Estimator):
 
     half_life: float = 64.0
 
+    def __post_init__(self) -> None:
+        within("half-life", self.half_life, 1e-3, 1e9)
+
     def init(self, prompt: Prompt) -> State:
         """The prompt's column sums."""
         return prompt.mass
@@ -93,6 +97,9 @@ class Persistence(Estimator):
     """
 
     history: int = 400
+
+    def __post_init__(self) -> None:
+        within("history", self.history, 1)
 
     def init(self, prompt: Prompt) -> State:
         """Counts of the stored prompt queries."""
@@ -126,6 +133,10 @@ class ObservationWindow(Estimator):
 
     queries: int = 32
     kernel: int = 5
+
+    def __post_init__(self) -> None:
+        within("observation queries", self.queries, 1)
+        within("pooling kernel", self.kernel, 1)
 
     def init(self, prompt: Prompt) -> State:
         """The last stored prompt queries."""
@@ -188,6 +199,9 @@ class RandomRanking(Estimator):
     """One uniform draw per layer, unit and window: the kept windows are a uniform sample of all historical ones."""
 
     seed: int = 0
+
+    def __post_init__(self) -> None:
+        within("seed", self.seed, 0, 2**31 - 1)
 
     def init(self, prompt: Prompt) -> State:
         """A fixed priority for every window, the same however the layers are blocked."""

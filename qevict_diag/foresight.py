@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from qevict_diag.budget import Capacity
+from qevict_diag.errors import within
 from qevict_diag.oracle import Bools, Floats, distortion_aware, free_recall, irreversible
 from qevict_diag.seen import Future
 from qevict_diag.tier import Tier
@@ -92,6 +93,9 @@ class DistortionAware(Split):
     """
 
     fidelity: float = 1.0  # ρ
+
+    def __post_init__(self) -> None:
+        within("fidelity", self.fidelity, 0, 1)
 
     def tiers(self, future: Future, capacity: Capacity) -> Tensor:
         """Split every event of every unit."""

@@ -73,11 +73,12 @@ def estimator(name: str) -> Ranking:
     if not parameters:
         raise InputError(f"estimator {name!r}: {kind} has no parameter; write {kind}")
     first = parameters[0].name
-    number = type(getattr(known[kind](), first))
+    number, kinds = type(getattr(known[kind](), first)), {int: "a whole number", float: "a number"}
     try:
-        return known[kind](**{first: number(value)})
+        chosen = number(value)
     except ValueError:
-        raise InputError(f"estimator {name!r}: {first} must be a {number.__name__}") from None
+        raise InputError(f"estimator {name!r}: {first} must be {kinds[number]}") from None
+    return known[kind](**{first: chosen})
 
 
 def estimators() -> dict[str, type[Ranking]]:

@@ -152,3 +152,20 @@ def test_reading_local_exit_forgets_what_a_newcomer_collected():
     after = routed(plan, state, 1)
     new = slice(plan.grid.historical(0), plan.grid.historical(1))
     assert torch.equal(after.offset[..., new], state.importance[..., new])
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        *("observation:0", "observation:-3", "persistence:0", "decayed:0", "decayed:-1", "decayed:nan", "decayed:inf"),
+        *("random:-1", "random:99999999999999999999", "split:1.5", "split:nan"),
+    ],
+)
+def test_a_parameter_that_makes_no_sense_is_refused(name):
+    with pytest.raises(InputError, match=r"must be (at least|between)"):
+        policy(f"R3[{name}]")
+
+
+def test_a_parameter_that_is_no_number_is_refused():
+    with pytest.raises(InputError, match="queries must be a whole number"):
+        policy("R3[observation:few]")
