@@ -77,7 +77,7 @@ def estimator(name: str) -> Ranking:
     try:
         chosen = number(value)
     except ValueError:
-        raise InputError(f"estimator {name!r}: {first} must be {kinds[number]}") from None
+        raise InputError(f"estimator {name!r}: {first} must be {kinds.get(number, number.__name__)}") from None
     return known[kind](**{first: chosen})
 
 
