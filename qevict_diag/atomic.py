@@ -1,6 +1,7 @@
-"""Files that are there whole or not at all: written beside the target under another name, then renamed over it."""
+"""Files and folders that are there whole or not at all: written beside the target under another name, then renamed."""
 
 import os
+import shutil
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -30,6 +31,28 @@ def replacing(path: str | os.PathLike[str]) -> Iterator[Path]:
         scratch.unlink(missing_ok=True)
 
 
+@contextmanager
+def new_folder(path: str | os.PathLike[str]) -> Iterator[Path]:
+    """Give a temporary folder; with what was written into it, it becomes ``path`` when all went well.
+
+    InputError when something is at ``path`` already, or its parent cannot be made or written to.
+    """
+    target = Path(path)
+    if os.path.lexists(target):
+        raise InputError(f"{target} is there already; give a folder that does not exist yet")
+    try:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        scratch = Path(tempfile.mkdtemp(prefix=f".{target.name}.", dir=target.parent))
+    except OSError as error:
+        raise InputError(f"cannot write {target} ({error.strerror}); give a folder that can be written to") from error
+    try:
+        yield scratch
+        scratch.chmod(0o777 & ~_umask())
+        scratch.rename(target)
+    finally:
+        shutil.rmtree(scratch, ignore_errors=True)
+
+
 def write_text(path: str | os.PathLike[str], text: str) -> Path:
     """Write a UTF-8 text file, whole or not at all."""
     with replacing(path) as scratch:
@@ -41,10 +64,14 @@ def _publish(scratch: Path, target: Path) -> None:
     """Sync, give it the permissions that a new file has, and rename."""
     with scratch.open("rb+") as file:
         os.fsync(file.fileno())
-    mask = os.umask(0)
-    os.umask(mask)
-    scratch.chmod(0o666 & ~mask)
+    scratch.chmod(0o666 & ~_umask())
     try:
         scratch.replace(target)
     except OSError as error:
         raise InputError(f"cannot write {target} ({error.strerror}); give a path that is no folder") from error
+
+
+def _umask() -> int:
+    mask = os.umask(0)
+    os.umask(mask)
+    return mask

@@ -66,6 +66,13 @@ class LayerBlock:
         """Numbers of the key-value heads, as in the model."""
         return self.traces[0].kv_head_numbers
 
+    @property
+    def sight(self) -> Tensor:
+        """How many positions a query of each layer sees at most, int64 [layer]: its sliding window, or all of them."""
+        length = self.prefill + self.decode
+        seen = [min(trace.spec.sliding_window or length, length) for trace in self.traces]
+        return torch.tensor(seen, device=self.device)
+
     @cached_property
     def query(self) -> Tensor:
         """[layer, head, query, channel], times the layer's scaling."""
@@ -104,7 +111,12 @@ class LayerBlock:
         return self.stack([_round_trip(trace, grid, bits) for trace in self.traces])
 
     def norm(self, name: str) -> Tensor:
-        """L2 norm of every recorded ``key`` or ``value``: [layer, kv_head, position] float64."""
+        """L2 norm of every recorded ``key`` or ``value``: [layer, kv_head, position] float64.
+
+        MetricError for imported rows, which have neither.
+        """
+        if any(trace.imported for trace in self.traces):
+            raise MetricError(f"imported rows have no {name}s, so nothing can be ranked by their norm")
         return torch.stack([getattr(trace, name).double().norm(dim=-1) for trace in self.traces]).to(self.device)
 
     def attention(self, key: Tensor, queries: slice, start: int = 0) -> Tensor:
@@ -147,6 +159,7 @@ class QueryBlock:
     queries: range  # decode query numbers
     full: dict[int, Tensor]  # Ω -> FullKV mass [layer, head, query, window]
     quantized: dict[GridKey, Tensor]  # the same with dequantized keys, on the same normalizer
+    sight: Tensor  # [layer] see `LayerBlock.sight`
     sinks: Tensor  # [layer, head, query] mass of the S sink positions
     sink_share: Tensor  # [layer, head, query] mass of a learned sink logit
     prompt: Tensor  # [layer, head, query] mass of the prompt without its sinks
@@ -185,6 +198,7 @@ def _query_block(
             key: grids[key.window].sum_windows(_finite(block.attention(replaced, queries, sinks)))
             for key, replaced in dequantized.items()
         },
+        sight=block.sight,
         sinks=block.attention(block.key[:, :, :sinks], queries).sum(-1),
         sink_share=block.sink_share(queries),
         prompt=history[..., :prompt].sum(-1),

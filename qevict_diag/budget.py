@@ -120,8 +120,8 @@ def capacity(budget: Budget, geometry: Geometry, window: int, *, quantized: bool
     if tokens < 1:
         raise BudgetError(
             f"budget {budget.ratio} of {geometry.length} tokens leaves no history after {budget.sinks} sinks and "
-            f"{budget.recent} recent tokens; raise --budget above "
-            f"{Fraction(budget.sinks + budget.recent, geometry.length)} or lower --recent"
+            f"{budget.recent} recent tokens; raise --budget to "
+            f"{Fraction(budget.sinks + budget.recent + 1, geometry.length)} at least, or lower --recent"
         )
     history = tokens * geometry.token_bytes
     share = budget.quantized_fraction if quantized else Fraction(0)

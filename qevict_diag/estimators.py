@@ -9,7 +9,7 @@ A third party adds one by subclassing `Estimator` and announcing it in the entry
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import Any, final
+from typing import Any, ClassVar, final
 
 import torch
 import torch.nn.functional as F
@@ -25,6 +25,8 @@ State = Any  # whatever an estimator needs between events
 
 class Estimator(ABC):
     """A causal ranking: the higher the score, the rather the window is kept."""
+
+    sums: ClassVar[bool] = False  # whether a score is attention summed since birth, which reading K starts later
 
     @abstractmethod
     def init(self, prompt: Prompt) -> State:
@@ -46,6 +48,8 @@ Ranking = Estimator | Foresight | Split
 @dataclass(frozen=True)
 class CumulativeAttention(Estimator):
     """C(w) = Σ_prompt A + Σ_decode P: the paper's default (section 4.2), never decayed nor normalized by age."""
+
+    sums: ClassVar[bool] = True
 
     def init(self, prompt: Prompt) -> State:
         """The prompt's column sums."""
@@ -75,10 +79,10 @@ class DecayedAttention(Estimator):
         return prompt.mass
 
     def update(self, state: State, seen: Seen) -> State:
-        """Decay by the interval's length, then add its probabilities, each by its age within the interval."""
+        """Decay by the queries since the last event, then add the probabilities, each by its age."""
         age = torch.arange(len(seen.positions) - 1, -1, -1, device=seen.positions.device)
         weight = torch.exp2(-age / self.half_life).to(seen.full.dtype)
-        return state * 2 ** (-len(seen.positions) / self.half_life) + seen.total(weight)
+        return state * 2 ** (-seen.elapsed / self.half_life) + seen.total(weight)
 
     def score(self, state: State) -> Tensor:
         """The decayed sum."""
@@ -104,22 +108,26 @@ class Persistence(Estimator):
     def init(self, prompt: Prompt) -> State:
         """Counts of the stored prompt queries."""
         rows, positions = prompt.rows()
-        return ((len(positions), self._below(rows, positions, prompt.grid)),)
+        return ((len(positions), self._below(rows, positions, prompt.sight, prompt.grid)),)
 
     def update(self, state: State, seen: Seen) -> State:
         """Append the interval, drop what is older than the history."""
-        return _recent(state, (len(seen.positions), self._below(seen.rows(), seen.positions, seen.grid)), self.history)
+        low = self._below(seen.rows(), seen.positions, seen.sight, seen.grid)
+        return _recent(state, (seen.elapsed, low), self.history)
 
     def score(self, state: State) -> Tensor:
         """Minus the number of low rows."""
         return -sum(count for _, count in state)
 
     @staticmethod
-    def _below(rows: Tensor, positions: Tensor, grid: Grid) -> Tensor:
-        ends = grid.sinks + grid.window * torch.arange(1, grid.count + 1, device=rows.device)
-        seen = ends <= positions[:, None] + 1
-        uniform = grid.window / (positions[:, None] + 1).to(rows.dtype)
-        return ((rows < uniform) & seen).sum((2, 3)).double()
+    def _below(rows: Tensor, positions: Tensor, sight: Tensor, grid: Grid) -> Tensor:
+        """How often a window lies below uniform, [layer, unit, window]; only queries that see all of it count."""
+        starts = grid.sinks + grid.window * torch.arange(grid.count, device=rows.device)
+        stop = positions[:, None] + 1  # [query, 1]
+        count = torch.minimum(stop, sight[:, None, None])  # [layer, query, 1] positions that a query sees
+        seen = (starts + grid.window <= stop) & (starts >= stop - count)
+        low = rows < (grid.window / count.to(rows.dtype))[:, None, None]
+        return (low & seen[:, None, None]).sum((2, 3)).double()
 
 
 @final
@@ -147,7 +155,7 @@ class ObservationWindow(Estimator):
     def update(self, state: State, seen: Seen) -> State:
         """Append the interval, drop what is older."""
         grid, recent = state
-        return grid, _recent(recent, (len(seen.positions), seen.total().double()), self.queries)
+        return grid, _recent(recent, (seen.elapsed, seen.total().double()), self.queries)
 
     def score(self, state: State) -> Tensor:
         """The pooled sum; the edges are divided by the whole kernel, as in the original."""
@@ -179,6 +187,8 @@ class KeyNorm(Estimator):
 @dataclass(frozen=True)
 class ValueWeighted(Estimator):
     """C(w) · mean ||v||₂ over the window: attention weighed by what it carries (as in VATP, Guo et al. 2024)."""
+
+    sums: ClassVar[bool] = True
 
     def init(self, prompt: Prompt) -> State:
         """Column sums and value norms."""

@@ -45,6 +45,15 @@ BYTES: dict[str, pl.DataType] = {
     "persistent_ratio_with_ledger": pl.Float64(),
 }
 
+PEAKS = ("used_bytes", "used_share", "persistent_ratio", "persistent_ratio_with_ledger")  # of `BYTES`
+
+
+def peaks(used: pl.LazyFrame) -> pl.LazyFrame:
+    """The largest use over the blocks of layers: rows that agree in all but `PEAKS` become one, in their order."""
+    names = used.collect_schema().names()
+    keys = [name for name in names if name not in PEAKS]
+    return used.group_by(keys, maintain_order=True).agg(pl.col(PEAKS).max()).select(names)
+
 
 def rows(axes: Mapping[str, Sequence[int | None]], **values: Tensor) -> pl.DataFrame:
     """One row per entry of equally shaped tensors; ``axes`` names their axes, in order, with the labels along each.

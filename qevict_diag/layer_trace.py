@@ -14,6 +14,8 @@ from qevict_diag import rope
 from qevict_diag.errors import MetricError
 from qevict_diag.rope import Style
 
+IMPORTED = "imported"  # the ``rope`` of rows from elsewhere, whose keys and values stand for unknown ones
+
 
 @dataclass(frozen=True)
 class TraceShape:
@@ -77,6 +79,11 @@ class LayerTrace:
     def decode(self) -> int:
         """Number of recorded decode queries G."""
         return self.query.shape[-2]
+
+    @property
+    def imported(self) -> bool:
+        """Whether only the attention rows are known (`trace_import`); keys and values are stand-ins."""
+        return self.spec.rope == IMPORTED
 
     @property
     def head_numbers(self) -> tuple[int, ...]:

@@ -81,7 +81,7 @@ class Reader:
             raise self.bad(f"{shape.heads} query heads do not group on {shape.kv_heads} key-value heads")
         return shape
 
-    def spec(self, value: Any, shape: TraceShape) -> AttentionSpec:
+    def spec(self, value: Any) -> AttentionSpec:
         """One entry of the manifest's ``attention``."""
         entry = self.mapping(value, "an entry of attention")
         sinks = entry.get("sink_logits")

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import polars as pl
 
 from qevict_diag.errors import InputError
-from qevict_diag.frames import BYTES, DECISIONS, MEASUREMENTS, conform, rows
+from qevict_diag.frames import BYTES, DECISIONS, MEASUREMENTS, conform, peaks, rows
 from qevict_diag.layer_trace import Recorded
 from qevict_diag.metric_rows import ROWS
 from qevict_diag.metrics import METRICS
@@ -68,7 +68,7 @@ def measure(
                 used.append(byte_use(run, trace.name))
             if progress is not None:
                 progress(len(block[0].layers))
-    return Measurements(pl.concat(measured), _peak(pl.concat(used)))
+    return Measurements(pl.concat(measured), peaks(pl.concat(used).lazy()).collect())
 
 
 def one_model(traces: Sequence[Recorded]) -> None:
@@ -171,11 +171,3 @@ def decisions(run: Replay, trace: str) -> pl.DataFrame:
     named = frame.with_columns(pl.col("tier").replace_strict(words, return_dtype=pl.String))
     schema = DECISIONS | ({} if run.units == (None,) else {"unit": pl.Int32()})
     return conform(named, schema, trace=trace, policy=run.policy.name)
-
-
-def _peak(used: pl.DataFrame) -> pl.DataFrame:
-    """The largest use over the blocks of layers of each trace and policy."""
-    keys = [
-        f for f in BYTES if f not in ("used_bytes", "used_share", "persistent_ratio", "persistent_ratio_with_ledger")
-    ]
-    return used.group_by(keys, maintain_order=True).max().select(list(BYTES))

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from qevict_diag.errors import MetricError
 from qevict_diag.frames import rows
-from qevict_diag.metrics.churn import churn_counts
+from qevict_diag.metrics.churn import churn_counts, jaccard
 from qevict_diag.metrics.counting import count
 from qevict_diag.metrics.fmm import ratio
 from qevict_diag.metrics.lir import Runs, inactive_runs
@@ -40,7 +40,7 @@ def churn_rows(run: Replay, min_inactive: int) -> Iterator[pl.DataFrame]:
     full_only = run.plan.settings.readings.churn_set == "full"
     selected = run.tier == Tier.FULL if full_only else run.retained
     difference, union = (count.double() * run.grid.window for count in churn_counts(selected))
-    value = ratio(difference, union).nan_to_num(0.0)
+    value = jaccard(difference, union)
     axes = _axes(run, event=range(1, run.grid.events))
     yield _timed(run, rows(axes, value=value, numerator=difference, denominator=union))
 

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from qevict_diag.devices import torch_device
 from qevict_diag.errors import InputError, ModelError
 from qevict_diag.gguf_file import first_line, load_gguf, quiet_transformers
 from qevict_diag.model_cache import ALIASES, SOURCE, ensure, sha256_file
@@ -14,6 +15,7 @@ if TYPE_CHECKING:
     import torch
 
 DTYPES = ("float32", "float16", "bfloat16")
+TOKENIZER_FILES = ("*token*", "vocab*", "merges.txt", "*.model")
 _SHORT = {"fp32": "float32", "fp16": "float16", "bf16": "bfloat16"}
 
 
@@ -75,19 +77,6 @@ def torch_dtype(name: str) -> "torch.dtype":
     return getattr(torch, full)
 
 
-def torch_device(name: str) -> "torch.device":
-    """The torch device of a name; InputError when this machine does not have it."""
-    import torch
-
-    try:
-        device = torch.device(name)
-        torch.empty(0, device=device)
-    except (RuntimeError, AssertionError, NotImplementedError) as error:
-        here = "cpu" + (f", cuda:0 to cuda:{torch.cuda.device_count() - 1}" if torch.cuda.is_available() else "")
-        raise InputError(f"device {name!r} is not there; this machine has {here}") from error
-    return device
-
-
 def _load_folder(name: str, options: dict[str, Any]) -> tuple[Any, Any]:
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
@@ -96,10 +85,16 @@ def _load_folder(name: str, options: dict[str, Any]) -> tuple[Any, Any]:
             model = AutoModelForCausalLM.from_pretrained(name, **options)
     except (OSError, ValueError, KeyError, ImportError) as error:
         raise ModelError(f"cannot load model {name!r} ({first_line(error)}); --model takes {_choices()}") from error
+    local = Path(name).is_dir()
+    if local and not any(found for pattern in TOKENIZER_FILES for found in Path(name).glob(pattern)):
+        return model, None  # bare weights: --tokens still works
     try:
         return model, AutoTokenizer.from_pretrained(name)
-    except (OSError, ValueError, KeyError, ImportError):
-        return model, None  # bare weights: --tokens still works
+    except Exception as error:  # a tokenizer may fail in any of its libraries; texts then cannot be read
+        raise ModelError(
+            f"cannot load the tokenizer of {name!r} ({first_line(error)}); repair it, or remove its files and give "
+            "token ids with --tokens"
+        ) from error
 
 
 def _weights_sha256(folder: Path) -> str | None:

@@ -10,6 +10,7 @@ from qevict_diag.blocks import QueryBlock
 from qevict_diag.metrics.agreement import Agreement, agreement, replaced_normalizer
 from qevict_diag.metrics.fmm import at_events, band, by_event, events_seeing, in_horizon, missed
 from qevict_diag.plan import Plan
+from qevict_diag.seen import reciprocal
 from qevict_diag.tier import Tier
 
 LAYER_AXIS, EVENT_AXIS = 0, 2  # of every observation
@@ -129,7 +130,7 @@ def compare(plan: Plan, masses: QueryBlock, tier: Tensor, ledger: Tensor) -> Agr
         normalizer = seen + always.unflatten(-1, (events, window))
     else:
         normalizer = replaced_normalizer(full, quantized, member)
-    scores = (quantized / normalizer[..., None]).sum(-2)
+    scores = (quantized * reciprocal(normalizer)[..., None]).sum(-2)
     found = agreement(scores, full.sum(-2), member.squeeze(-2))
     return Agreement(**{f.name: getattr(found, f.name).flatten(1, 2) for f in fields(found)})
 

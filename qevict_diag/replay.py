@@ -15,7 +15,7 @@ from torch import Tensor
 
 from qevict_diag.blocks import LayerBlock, QueryBlock, block_queries, stream
 from qevict_diag.budget import Capacity
-from qevict_diag.errors import MetricError
+from qevict_diag.errors import InputError, MetricError
 from qevict_diag.estimators import Estimator, State
 from qevict_diag.foresight import Foresight, Split
 from qevict_diag.layer_trace import Recorded
@@ -128,7 +128,9 @@ def replay_blocks(
     Layers of a block have one shape: a model whose layers differ (Gemma 4) has a block, and capacities, for each.
     ``asked`` names the policies and what to keep of each.
     """
-    chosen = trace.layers if layers is None else layers
+    chosen = tuple(trace.layers if layers is None else layers)
+    if not chosen or not asked:
+        raise InputError("nothing to replay; give at least one policy and one layer")
     alike = [(shape, tuple(numbers)) for shape, numbers in groupby(chosen, trace.layer_shape)]
     plans = {shape: [make_plan(policy, shape, settings) for policy, _ in asked] for shape, _ in alike}
     saves = [save for _, save in asked]
@@ -186,7 +188,7 @@ def initial_state(plan: Plan, block: LayerBlock) -> CacheState:
         importance = ranking.tiers(future_view(plan, block), plan.capacity)
     else:
         importance = ranking.init(prompt_view(plan, block))
-    counted_late = plan.settings.readings.newcomer_history == "local_exit"
+    counted_late = plan.settings.readings.newcomer_history == "local_exit" and getattr(ranking, "sums", False)
     offset = torch.zeros(shape, dtype=torch.float64, device=block.device) if counted_late else None
     return CacheState(Assignment.initial(shape, block.device), importance, offset)
 
@@ -208,7 +210,8 @@ def routed(plan: Plan, state: CacheState, event: int) -> CacheState:
             offset = offset.clone()
             offset[..., new] = score[..., new]
         score = score - offset
-    forced = plan.settings.readings.admission == "forced" and event > 0
+    compels = plan.settings.readings.admission == "forced" and not isinstance(plan.policy.estimator, Foresight)
+    forced = compels and event > 0
     after = route(score, state.assignment, plan.grid.historical(event), plan.policy, plan.capacity, forced=forced)
     return replace(state, assignment=after, offset=offset)
 

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from qevict_diag.errors import MetricError
 from qevict_diag.windows import Grid
 
 
@@ -20,6 +21,7 @@ class Prompt:
     grid: Grid
     layers: tuple[int, ...]
     mass: Tensor  # [layer, unit, window] attention that all prompt queries together gave
+    sight: Tensor  # [layer] how many positions a query sees at most: a sliding window, or all of them
     rows: Callable[[], tuple[Tensor, Tensor]]  # stored prompt queries: [layer, unit, head, query, window], positions
     key_norm: Callable[[], Tensor]  # [layer, unit, window] mean L2 norm of the window's keys
     value_norm: Callable[[], Tensor]  # [layer, unit, window] mean L2 norm of the window's values
@@ -58,6 +60,8 @@ class Seen:
     always: Tensor  # [layer, unit, head, query]
     accessible: Tensor  # bool [layer, unit, window]
     ledger: Tensor  # bool [layer, unit, window]
+    sight: Tensor  # [layer] how many positions a query sees at most
+    elapsed: int  # decode queries since the event, also where only some of them are here
     restricted: bool = (
         False  # reading C: FullKV probabilities of the accessible windows, neither replaced nor renormalized
     )
@@ -86,6 +90,8 @@ class Seen:
             self.always[..., -1:],
             self.accessible,
             self.ledger,
+            self.sight,
+            self.elapsed,
             self.restricted,
         )
 
@@ -100,7 +106,21 @@ class Seen:
         """1 / (always + Σ_accessible x), [layer, unit, head, query]."""
         if self.restricted:
             return torch.ones_like(self.always)
-        return 1 / sum((_over_windows(mass, use) for mass, use in self._sources()), start=self.always)
+        return reciprocal(sum((_over_windows(mass, use) for mass, use in self._sources()), start=self.always))
+
+
+def reciprocal(normalizer: Tensor) -> Tensor:
+    """1 / normalizer, and 0 for a query that gives nothing at all to what is accessible.
+
+    MetricError in single precision, where nothing and very little cannot be told apart.
+    """
+    if bool((normalizer > 0).all()):
+        return 1 / normalizer
+    if normalizer.dtype != torch.float64:
+        raise MetricError(
+            "a query gives what the policy keeps less attention than single precision can hold; use --dtype float64"
+        )
+    return torch.where(normalizer > 0, 1 / normalizer, 0)
 
 
 def _over_windows(mass: Tensor, use: Tensor) -> Tensor:

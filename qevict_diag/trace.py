@@ -91,9 +91,7 @@ class Trace:
 
     def layer(self, number: int) -> LayerTrace:
         """The recorded layer ``number``; TraceError when it was not recorded or its file is damaged."""
-        if number not in self.specs:
-            raise TraceError(f"layer {number} is not in {self.path}; recorded are {', '.join(map(str, self.layers))}")
-        spec = self.specs[number]
+        spec = self._spec(number)
         file = self.layer_file(number)
         shared = file if spec.kv_of is None else self.layer_file(spec.kv_of)
         sources = {"query": file, "key": shared, "value": shared}
@@ -160,8 +158,14 @@ class Trace:
 
     def layer_shape(self, number: int) -> TraceShape:
         """The shape of one layer: that of the trace, except for widths and heads that differ (Gemma 4)."""
+        self._spec(number)
         entry = next(e for e in self.manifest["attention"] if e["layer"] == number)
         return _layer_shape(Reader(str(self.path / MANIFEST)), entry, self.shape)
+
+    def _spec(self, number: int) -> AttentionSpec:
+        if number not in self.specs:
+            raise TraceError(f"layer {number} is not in {self.path}; recorded are {', '.join(map(str, self.layers))}")
+        return self.specs[number]
 
     def _prompt_query_positions(self) -> range:
         entry = self.manifest.get("prompt_queries")
@@ -204,7 +208,7 @@ def _specs(
         raise read.bad(f"attention does not list between 1 and {shape.layers} layers")
     specs, shapes = {}, {}
     for entry in entries:
-        spec = read.spec(entry, shape)
+        spec = read.spec(entry)
         if spec.layer in specs or spec.layer >= shape.layers:
             raise read.bad(f"layer {spec.layer} is listed twice or is not in a model of {shape.layers} layers")
         if layer_file_name(spec.layer) not in files:
@@ -212,7 +216,7 @@ def _specs(
         specs[spec.layer], shapes[spec.layer] = spec, _layer_shape(read, entry, shape)
         _check_widths(read, spec, shapes[spec.layer])
     for spec in specs.values():
-        _check_sharing(read, spec, specs, shapes)
+        _check_together(read, spec, specs, shapes)
     return dict(sorted(specs.items()))
 
 
@@ -228,10 +232,13 @@ def _check_widths(read: Reader, spec: AttentionSpec, shape: TraceShape) -> None:
             raise read.bad(f"layer {spec.layer} names {len(numbers)} heads where it has {heads}")
 
 
-def _check_sharing(
+def _check_together(
     read: Reader, spec: AttentionSpec, specs: dict[int, AttentionSpec], shapes: dict[int, TraceShape]
 ) -> None:
-    """A layer that reads another one's keys and values: that one is there, has them, and they fit."""
+    """Layers of one shape number their heads alike; keys and values that a layer shares are there, and they fit."""
+    alike = [other for layer, other in specs.items() if shapes[layer] == shapes[spec.layer]]
+    if any((o.head_numbers, o.kv_head_numbers) != (spec.head_numbers, spec.kv_head_numbers) for o in alike):
+        raise read.bad(f"layer {spec.layer} numbers its heads otherwise than layers of the same shape")
     if spec.kv_of is None:
         return
     source = specs.get(spec.kv_of)

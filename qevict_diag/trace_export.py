@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import polars as pl
 import torch
 
+from qevict_diag import atomic
 from qevict_diag.errors import InputError
 from qevict_diag.manifest import layer_file_name
 
@@ -47,17 +48,13 @@ def mass_frame(trace: "Trace") -> pl.DataFrame:
 
 def export_parquet(trace: "Trace", out: Path, layers: Sequence[int] | None = None) -> list[Path]:
     """Write ``prompt_mass.parquet`` and one file of attention rows per layer into the new folder ``out``."""
-    try:
-        out.mkdir(parents=True)
-    except OSError as error:
-        raise InputError(f"cannot make {out} ({error.strerror}); give a folder that does not exist yet") from error
-    paths = [out / "prompt_mass.parquet"]
-    mass_frame(trace).write_parquet(paths[0])
-    for number in trace.layers if layers is None else layers:
-        path = out / Path(layer_file_name(number)).with_suffix(".parquet").name
-        attention_frame(trace, number).write_parquet(path)
-        paths.append(path)
-    return paths
+    names = ["prompt_mass.parquet"]
+    with atomic.new_folder(out) as folder:
+        mass_frame(trace).write_parquet(folder / names[0])
+        for number in trace.layers if layers is None else layers:
+            names.append(Path(layer_file_name(number)).with_suffix(".parquet").name)
+            attention_frame(trace, number).write_parquet(folder / names[-1])
+    return [out / name for name in names]
 
 
 def to_xarray(trace: "Trace", layers: Sequence[int] | None = None) -> "xarray.Dataset":

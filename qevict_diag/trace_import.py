@@ -21,13 +21,12 @@ import torch
 from torch import Tensor
 
 from qevict_diag.errors import InputError
-from qevict_diag.layer_trace import AttentionSpec
+from qevict_diag.layer_trace import IMPORTED, AttentionSpec
 from qevict_diag.manifest import FORMAT, VERSION, spec_to_json
 from qevict_diag.trace_writer import TraceWriter
 
 ZERO = -1e4  # the logarithm that stands for a probability of 0: exp of it is 0 in float32
 SLACK = 0.02  # what low precision may take from or add to a sum of probabilities
-UNKNOWN = "unknown"  # the name of a rotary embedding nobody can undo
 _NAME = re.compile(r"(attention|prompt_mass)\.(\d{1,4})")
 
 
@@ -44,7 +43,8 @@ def import_rows(rows: Path, out: Path, *, model: str = "unknown") -> Path:
             attention, mass = _layer(rows, tensors, number)
             if attention.shape != first[0].shape:
                 raise InputError(f"{rows}: layer {number} has another shape than layer {layers[0]}")
-            writer.write_layer(number, _as_logits(attention, mass))
+            stand_ins = _stand_ins(length) if number == layers[0] else {}
+            writer.write_layer(number, stand_ins | _as_logits(attention, mass))
         tokens = tensors.get("token_ids", torch.zeros(length, dtype=torch.int64))
         writer.write_tokens(_tokens(rows, tokens, length))
         writer.write_rope({})
@@ -69,6 +69,10 @@ def _layer(rows: Path, tensors: Mapping[str, Tensor], number: int) -> tuple[Tens
     if attention is None or mass is None or attention.ndim != 3 or mass.ndim != 2:
         raise InputError(f"{rows}: layer {number} needs attention.{number} [H, G, T] and prompt_mass.{number} [H, P]")
     heads, decode, length = attention.shape
+    if not 0 < decode < length or not heads:
+        raise InputError(
+            f"{rows}: attention.{number} is {list(attention.shape)}; H, G and P = T - G must be at least 1"
+        )
     if mass.shape != (heads, length - decode):
         raise InputError(
             f"{rows}: prompt_mass.{number} is {list(mass.shape)}, attention.{number} implies {[heads, length - decode]}"
@@ -95,11 +99,14 @@ def _check_rows(rows: Path, number: int, attention: Tensor, mass: Tensor) -> Non
 
 
 def _as_logits(attention: Tensor, mass: Tensor) -> dict[str, Tensor]:
-    length = attention.shape[-1]
     query = torch.where(attention > 0, attention.clamp_min(1e-38).log(), ZERO)
-    tensors = {"query": query, "key": torch.eye(length)[None], "value": torch.zeros(1, length, 1)}
     mass = mass * (mass.shape[1] / mass.sum(dim=-1, keepdim=True))
-    return tensors | {"prompt_mass": mass, "lse": torch.logsumexp(query, dim=-1)}
+    return {"query": query, "prompt_mass": mass, "lse": torch.logsumexp(query, dim=-1)}
+
+
+def _stand_ins(length: int) -> dict[str, Tensor]:
+    """Keys and values of every layer, which the first one holds for all."""
+    return {"key": torch.eye(length)[None], "value": torch.zeros(1, length, 1)}
 
 
 def _tokens(rows: Path, tokens: Tensor, length: int) -> Tensor:
@@ -109,7 +116,9 @@ def _tokens(rows: Path, tokens: Tensor, length: int) -> Tensor:
 
 
 def _manifest(rows: Path, layers: list[int], shape: Mapping[str, int], model: str, redacted: bool) -> dict[str, Any]:
-    specs = [AttentionSpec(number, 1.0, rope=UNKNOWN) for number in layers]
+    first, *others = layers
+    specs = [AttentionSpec(first, 1.0, rope=IMPORTED)]
+    specs += [AttentionSpec(number, 1.0, rope=IMPORTED, kv_of=first) for number in others]
     return {
         "format": FORMAT,
         "version": VERSION,

@@ -38,6 +38,7 @@ def prompt_view(plan: Plan, block: LayerBlock) -> Prompt:
         grid=grid,
         layers=block.layers,
         mass=plan.per_unit(to_windows(block.prompt_mass)).sum(2),
+        sight=block.sight,
         rows=rows,
         key_norm=lambda: mean_norm("key"),
         value_norm=lambda: mean_norm("value"),
@@ -58,6 +59,8 @@ def interval_view(plan: Plan, assignment: Assignment, masses: QueryBlock, event:
         always=plan.per_unit((masses.sinks + masses.sink_share)[:, :, queries]),
         accessible=assignment.accessible,
         ledger=assignment.ledger,
+        sight=masses.sight,
+        elapsed=queries.stop - queries.start,
         restricted=plan.settings.readings.policy_score == "restricted",
     )
 

@@ -677,18 +677,20 @@ def lir(selection, min_inactive=3, episodes="literal"):
 
 
 def transitions(selection, lag, start, counting="endpoint"):
-    """Section 7: counts and rate of P01(Δ) (start 0) or P10(Δ) (start 1) over pairs with X defined at r and r+Δ.
+    """Section 7: counts and rate of P01(Δ) (start 0) or P10(Δ) (start 1) over pairs where w exists at r.
+
+    A window that exists no more later (reading D: accessible) is not selected there.
 
     Reading N: the state at r+Δ has changed (endpoint), or it has changed at some event of r+1..r+Δ (first_passage).
     """
     changed, pairs = 0, 0
     for r in range(len(selection) - lag):
         for window, state in enumerate(selection[r]):
-            if state != start or selection[r + lag][window] is None:
+            if state != start:
                 continue
             pairs += 1
             later = range(r + lag, r + lag + 1) if counting == "endpoint" else range(r + 1, r + lag + 1)
-            changed += any(selection[event][window] == 1 - start for event in later)
+            changed += any((selection[event][window] == 1) == (start == 0) for event in later)
     return Ratio(changed, pairs, changed / pairs if pairs else math.nan)
 
 

@@ -19,7 +19,11 @@ def churn_counts(selected: Tensor) -> tuple[Tensor, Tensor]:
     return count(now ^ after), count(now | after)
 
 
-def churn(selected: Tensor) -> Tensor:
-    """Jaccard distance of consecutive sets, [.., event - 1]; 0 when both are empty."""
-    difference, union = churn_counts(selected)
+def jaccard(difference: Tensor, union: Tensor) -> Tensor:
+    """Jaccard distance of two sets from the sizes of `churn_counts`; 0 when both are empty."""
     return ratio(difference.double(), union.double()).nan_to_num(0.0)
+
+
+def churn(selected: Tensor) -> Tensor:
+    """Jaccard distance of consecutive sets, [.., event - 1]."""
+    return jaccard(*churn_counts(selected))

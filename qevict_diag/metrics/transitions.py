@@ -16,14 +16,16 @@ def transition_counts(
 ) -> dict[str, tuple[Tensor, Tensor]]:
     """``{"01": (moved, pairs), "10": (moved, pairs)}``, each [..]; zeros when ``lag`` reaches the number of events.
 
-    ``selected`` and ``exists`` are bool [.., event, window]. A pair counts when the window exists at both events.
+    ``selected`` and ``exists`` are bool [.., event, window]. A pair counts when the window exists at its first event; a
+    window that exists no more at the second (evicted, under reading D: accessible) is not selected there.
     ``first_passage`` (reading N) asks whether the other state was seen at any of the next ``lag`` events.
     """
     exists = exists.expand_as(selected)
-    now, pairs = selected[..., :-lag, :], exists[..., :-lag, :] & exists[..., lag:, :]
+    selected = selected & exists
+    now, pairs = selected[..., :-lag, :], exists[..., :-lag, :]
     return {
-        "01": _counts(_reached(selected, exists, lag, True, first_passage), pairs & ~now),
-        "10": _counts(_reached(selected, exists, lag, False, first_passage), pairs & now),
+        "01": _counts(_reached(selected, lag, True, first_passage), pairs & ~now),
+        "10": _counts(_reached(selected, lag, False, first_passage), pairs & now),
     }
 
 
@@ -32,11 +34,11 @@ def promotion_counts(tier: Tensor) -> Tensor:
     return count((tier[..., :-1, :] == Tier.QUANTIZED) & (tier[..., 1:, :] == Tier.FULL))
 
 
-def _reached(selected: Tensor, exists: Tensor, lag: int, state: bool, first_passage: bool) -> Tensor:
+def _reached(selected: Tensor, lag: int, state: bool, first_passage: bool) -> Tensor:
     reached = selected[..., lag:, :] == state
     for step in range(1, lag) if first_passage else ():
         stop = step + reached.shape[-2]
-        reached = reached | ((selected[..., step:stop, :] == state) & exists[..., step:stop, :])
+        reached = reached | (selected[..., step:stop, :] == state)
     return reached
 
 

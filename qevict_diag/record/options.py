@@ -52,9 +52,12 @@ class RecordOptions:
         for name, least in (at_least | ({"chunk": 1} if self.chunk is not None else {})).items():
             if getattr(self, name) < least:
                 raise InputError(f"{name} is {getattr(self, name)}; at least {least} is needed")
+        for name in ("layers", "heads"):
+            chosen = getattr(self, name)
+            if chosen is not None and (not chosen or list(chosen) != sorted(set(chosen)) or chosen[0] < 0):
+                raise InputError(f"{name} {chosen}: give at least one number from 0 on, in ascending order, each once")
         if not self.temperature > 0:
             raise InputError(f"temperature is {self.temperature}; it must be above 0 (use greedy for 0)")
-
         if self.probes is not None and not 0 < self.probes < 1:
             raise InputError(f"probes is {self.probes}; a share between 0 and 1 is needed, or none for exact sums")
         if self.fused and self.probes is not None:

@@ -31,6 +31,7 @@ from qevict_diag.trace import Trace
 from qevict_diag.trace_writer import TraceWriter, refuse_existing
 
 TESTED = ((4, 57), (5, 24))  # releases of transformers, first and last; see noxfile.py
+STORED = (torch.float32, torch.float16, torch.bfloat16)
 Progress = Callable[[int, int], None]  # layer positions done, of how many in the whole recording
 
 
@@ -49,8 +50,9 @@ def record(
 
     Prompts have one length, P, so up to ``options.batch`` of them are decoded as one batch, without padding; the traces
     of a batch appear together at its end. With ``resume``, traces that are there already, of the same text, model and
-    options, are kept and only the others are recorded. InputError for a text that is too short or a target that exists,
-    ModelError for a model that cannot be recorded, RecordError when the recording disagrees with the model.
+    options, are kept and only the others are recorded; a redacted trace does not tell its text, and is kept by its name
+    with a warning. InputError for a text that is too short or a target that exists, ModelError for a model that cannot
+    be recorded, RecordError when the recording disagrees with the model.
     """
     note = note_untested()
     if note is not None:
@@ -65,6 +67,8 @@ def record(
     ]
     for _, target in todo:
         refuse_existing(target)
+    if todo and model.dtype not in STORED:
+        raise InputError(f"the model computes in {model.dtype}, which a trace cannot hold; load it in float32")
     if todo:
         _record_all(model, tokenizer, todo, options, who, progress)
     return targets
@@ -116,6 +120,8 @@ def _is_done(source: Source, target: Path, options: RecordOptions, who: Mapping[
     trace = Trace.open(target)
     found = trace.entry("source").get("text_sha256"), trace.entry("model"), trace.entry("recorder").get("options")
     text = None if options.redact_text else source.sha256
+    if options.redact_text:
+        warnings.warn(f"{target} is redacted and kept by its name; its text was not compared", stacklevel=4)
     if found != (text, dict(who), json.loads(json.dumps(asdict(options)))):
         raise InputError(
             f"{target} was recorded from another text, model or options; choose another --out to keep both"
@@ -139,10 +145,9 @@ def tokenize(tokenizer: Any, source: Source, options: RecordOptions, vocab: int)
         raise InputError(
             f"{source.name} has {len(ids)} tokens, {what} {needed}; give a longer text or lower --prefill or --decode"
         )
-    if max(ids[:needed]) >= vocab:
-        raise InputError(
-            f"{source.name} holds token id {max(ids[:needed])}, the model's vocabulary has {vocab}; ids start at 0"
-        )
+    wrong = next((token for token in ids[:needed] if not 0 <= token < vocab), None)
+    if wrong is not None:
+        raise InputError(f"{source.name} holds token id {wrong}, the model's vocabulary has {vocab}; ids start at 0")
     return ids[:needed]
 
 

@@ -25,6 +25,7 @@ def wanted(plans: Sequence[LayerPlan], options: RecordOptions) -> tuple[LayerPla
     chosen = [plan for plan in plans if options.layers is None or plan.spec.layer in options.layers]
     if options.heads is not None:
         chosen = [_with_heads(plan, options.heads) for plan in chosen]
+    _check_numbers(chosen)
     return _sharing(chosen)
 
 
@@ -41,6 +42,18 @@ def picked(call: AttentionCall, plan: LayerPlan) -> AttentionCall:
         value=call.value[:, read],
         output=call.output[:, :, some],
     )
+
+
+def _check_numbers(plans: Sequence[LayerPlan]) -> None:
+    """InputError when layers of one shape would hold key-value heads of different numbers."""
+    known: dict[tuple, LayerPlan] = {}
+    for plan in plans:
+        widths = (plan.heads, plan.kv_heads, plan.head_dim, plan.value_dim)
+        other = known.setdefault(widths, plan)
+        if other.spec.kv_head_numbers != plan.spec.kv_head_numbers:
+            raise InputError(
+                f"layers {other.spec.layer} and {plan.spec.layer} group their heads differently; record them apart"
+            )
 
 
 def _sharing(plans: Sequence[LayerPlan]) -> tuple[LayerPlan, ...]:

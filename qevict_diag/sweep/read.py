@@ -6,12 +6,9 @@ from pathlib import Path
 import polars as pl
 
 from qevict_diag.errors import SweepError
-from qevict_diag.frames import BYTES, MEASUREMENTS
+from qevict_diag.frames import MEASUREMENTS, peaks
 from qevict_diag.sweep.folder import SweepFolder
-from qevict_diag.sweep.work import SWEPT
-
-PEAKS = ("used_bytes", "used_share", "persistent_ratio", "persistent_ratio_with_ledger")
-BYTE_COLUMNS: dict[str, pl.DataType] = {"model": pl.String(), **BYTES, **SWEPT}
+from qevict_diag.sweep.work import SWEPT, SWEPT_BYTES
 
 
 @dataclass(frozen=True, eq=False)
@@ -42,16 +39,10 @@ def read(folder: str | Path, *, partial: bool = False) -> SweepFrames:
             "again to compute them"
         )
     used = [row for name in whole for row in (target.receipt(name) or {})["use"]]
-    return SweepFrames(_measurements(target, whole), _peaks(pl.DataFrame(used, schema=BYTE_COLUMNS).lazy()))
+    return SweepFrames(_measurements(target, whole), peaks(pl.DataFrame(used, schema=SWEPT_BYTES).lazy()))
 
 
 def _measurements(target: SweepFolder, names: list[str]) -> pl.LazyFrame:
     if not names:
         return pl.LazyFrame(schema=MEASUREMENTS | SWEPT)
     return pl.scan_parquet([target.part(name) for name in names], glob=False)
-
-
-def _peaks(used: pl.LazyFrame) -> pl.LazyFrame:
-    """The largest use over the blocks of layers."""
-    keys = [name for name in BYTE_COLUMNS if name not in PEAKS]
-    return used.group_by(keys, maintain_order=True).agg(pl.col(PEAKS).max()).select(list(BYTE_COLUMNS))

@@ -29,6 +29,8 @@ SWEPT: dict[str, pl.DataType] = {
     "seed": pl.Int32(),
 }
 
+SWEPT_BYTES: dict[str, pl.DataType] = {"model": pl.String(), **BYTES, **SWEPT}
+
 
 @dataclass(frozen=True)
 class Result:
@@ -63,10 +65,7 @@ def compute(task: Task) -> Result:
                 frame = measure_replay(run, options.metrics, options.min_inactive, trace.name, trace.model_id)
                 measured.append(frame.with_columns(**swept))
                 used.append(byte_use(run, trace.name).with_columns(model=pl.lit(trace.model_id), **swept))
-    columns = {"model": pl.String(), **BYTES, **SWEPT}
-    return Result(
-        pl.concat(measured).select([*MEASUREMENTS, *SWEPT]), pl.concat(used).select(list(dict.fromkeys(columns)))
-    )
+    return Result(pl.concat(measured).select([*MEASUREMENTS, *SWEPT]), pl.concat(used).select(list(SWEPT_BYTES)))
 
 
 @contextmanager
