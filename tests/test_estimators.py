@@ -10,7 +10,7 @@ from random_traces import random_trace
 from qevict_diag import policies as table
 from qevict_diag.blocks import GridKey, LayerBlock, stream
 from qevict_diag.budget import Budget
-from qevict_diag.errors import InputError
+from qevict_diag.errors import InputError, MetricError
 from qevict_diag.estimators import (
     ESTIMATORS,
     CumulativeAttention,
@@ -169,3 +169,38 @@ def test_a_parameter_that_makes_no_sense_is_refused(name):
 def test_a_parameter_that_is_no_number_is_refused():
     with pytest.raises(InputError, match="queries must be a whole number"):
         policy("R3[observation:few]")
+
+
+def test_half_life_counts_all_queries_when_only_the_events_feed_the_score():
+    chosen = replace(SETTINGS, readings=SETTINGS.readings.with_(score_queries="event"))
+    plan, prompt, seen = scene()
+    one, last = DecayedAttention(half_life=4.0), seen.last()
+    row = attention_by_window(plan, slice(3, 4)).sum((0, 1))
+    found = one.score(one.update(one.init(prompt), last))[0, 0]
+    torch.testing.assert_close(found, prompt.mass[0, 0] / 2 + row, rtol=1e-5, atol=1e-6)
+    assert replay(TRACE, [policy("R2[decayed:4]", window=4)], chosen)
+
+
+def test_persistence_counts_only_queries_that_see_the_window():
+    """Under a sliding window of 12 positions the uniform share is Ω/12, and older windows are out of sight."""
+    trace = random_trace(4, layers=1, prefill=40, decode=16, sliding_window=12)
+    plan = make_plan(policy("R2", window=4), trace.shape, SETTINGS)
+    block = LayerBlock((trace.layer(0),), torch.device("cpu"), torch.float64)
+    one = Persistence()
+    rows, positions = prompt_view(plan, block).rows()
+    expected = torch.zeros(plan.grid.count, dtype=torch.float64)
+    for query, position in enumerate(positions.tolist()):
+        first, seen = max(0, position - 11), min(12, position + 1)
+        for window in range(plan.grid.count):
+            start = plan.grid.sinks + 4 * window
+            if first <= start and start + 4 <= position + 1:
+                expected[window] += (rows[0, 0, :, query, window] < 4 / seen).sum()
+    assert torch.equal(one.score(one.init(prompt_view(plan, block)))[0, 0], -expected)
+
+
+@pytest.mark.parametrize("name", ["key_norm", "value_weighted"])
+def test_rows_without_keys_cannot_be_ranked_by_norms(name):
+    part = TRACE.layer(0)
+    imported = replace(TRACE, parts=(replace(part, spec=replace(part.spec, rope="imported")),))
+    with pytest.raises(MetricError, match=r"imported rows have no (key|value)s"):
+        replay(imported, [policy(f"R2[{name}]")], SETTINGS)

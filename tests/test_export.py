@@ -10,7 +10,7 @@ from tiny_models import build, transformers_noise
 
 from qevict_diag.articles import Source
 from qevict_diag.budget import Budget
-from qevict_diag.errors import InputError, MetricError
+from qevict_diag.errors import InputError, MetricError, TraceError
 from qevict_diag.measure import measure
 from qevict_diag.plan import Settings
 from qevict_diag.record import RecordOptions, record
@@ -139,3 +139,26 @@ def test_file_that_is_no_safetensors(tmp_path):
     (tmp_path / "x").write_bytes(b"nothing")
     with pytest.raises(InputError, match="as safetensors"):
         import_rows(tmp_path / "x", tmp_path / "out")
+
+
+def test_export_that_fails_leaves_nothing(trace, tmp_path):
+    with pytest.raises(TraceError, match="layer 99 is not in"):
+        export_parquet(trace, tmp_path / "out", layers=(1, 99))
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_imported_layers_share_their_stand_ins(rows, tmp_path):
+    tensors, path = rows
+    save_file(tensors, path)
+    imported = Trace.open(import_rows(path, tmp_path / "imported"))
+    assert imported.specs[3].kv_of == 1
+    assert "key" not in imported.layer_file(3)
+
+
+@pytest.mark.parametrize("shape", [(2, 0, 5), (2, 5, 5), (0, 2, 5)])
+def test_rows_without_queries_prompt_or_heads_are_refused(tmp_path, shape):
+    heads, decode, length = shape
+    tensors = {"attention.0": torch.zeros(shape), "prompt_mass.0": torch.zeros(heads, length - decode)}
+    save_file(tensors, tmp_path / "rows")
+    with pytest.raises(InputError, match="must be at least 1"):
+        import_rows(tmp_path / "rows", tmp_path / "imported")

@@ -165,3 +165,30 @@ def test_resume_keeps_what_is_there_and_refuses_what_differs(tmp_path):
             record(model, None, [SOURCE], changed, out=tmp_path, resume=True)
     with pytest.raises(InputError, match="recorded from another text"):
         record(model, None, [replace(other, name="one")], OPTIONS, out=tmp_path, resume=True)
+
+
+def test_redacted_traces_are_kept_by_their_name_and_it_says_so(tmp_path):
+    options = replace(OPTIONS, redact_text=True)
+    first = record(build("llama"), None, [SOURCE], options, out=tmp_path)
+    with pytest.warns(UserWarning, match="is redacted and kept by its name"):
+        again = record(build("llama"), None, [SOURCE], options, out=tmp_path, resume=True)
+    assert first == again
+
+
+@pytest.mark.parametrize(
+    "wrong", [{"heads": ()}, {"heads": (2, 0)}, {"layers": ()}, {"layers": (-1,)}, {"heads": (1, 1)}]
+)
+def test_layers_and_heads_are_ascending_numbers(wrong):
+    with pytest.raises(InputError, match="in ascending order, each once"):
+        replace(OPTIONS, **wrong)
+
+
+def test_negative_token_is_refused(tmp_path):
+    with pytest.raises(InputError, match="holds token id -1"):
+        record(build("llama"), None, [Source("ids", tokens=(-1,) * 30)], OPTIONS, out=tmp_path)
+
+
+def test_model_of_a_precision_that_no_trace_holds_is_refused_before_it_runs(tmp_path):
+    with pytest.raises(InputError, match=r"computes in torch.float64, .* load it in float32"):
+        record(build("llama").double(), None, [SOURCE], OPTIONS, out=tmp_path)
+    assert list(tmp_path.iterdir()) == []

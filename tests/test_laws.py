@@ -14,7 +14,8 @@ from qevict_diag.measure import measure_replay
 from qevict_diag.metrics import METRICS
 from qevict_diag.metrics.churn import churn
 from qevict_diag.plan import Settings
-from qevict_diag.policies import POLICIES, policy
+from qevict_diag.policies import POLICIES, policies, policy
+from qevict_diag.readings import Readings
 from qevict_diag.replay import replay
 from qevict_diag.tier import Tier
 
@@ -159,3 +160,22 @@ def test_a_free_split_of_the_bytes_misses_no_more_than_the_fixed_one(seed):
     assert (run("R3[split:0]", seed=seed).tier == Tier.FULL).sum() >= (
         run("R3[split:1]", seed=seed).tier == Tier.FULL
     ).sum()
+
+
+@pytest.mark.parametrize("reading", [{"newcomer_history": "local_exit"}, {"admission": "forced"}])
+@pytest.mark.parametrize("seed", range(4))
+def test_the_optimum_stays_the_best_under_every_replay_reading(reading, seed):
+    """Readings that bend a policy's scores or force its hand must not bend the bound."""
+    trace = random_trace(seed, layers=1, prefill=60, decode=96, spread=3.0)
+    names = ("R2[irreversible]", "R2", "R2[oracle]", "R2[observation:16]", "R2[decayed:8]")
+    chosen = replace(SETTINGS, horizon=16, readings=Readings(**reading))
+    frames = [measure_replay(one, ["fmm"], 3, "t", "m") for one in replay(trace, policies(names), chosen)]
+    best, *others = (frame["value"].mean() for frame in frames)
+    assert all(best <= other + 1e-9 for other in others)
+
+
+def test_random_windows_stay_random_when_newcomers_start_late():
+    trace = random_trace(2, layers=1, prefill=100, decode=64)
+    chosen = replace(SETTINGS, readings=Readings(newcomer_history="local_exit"))
+    late, usual = (replay(trace, [policy("R2[random]")], one)[0] for one in (chosen, SETTINGS))
+    assert torch.equal(late.tier, usual.tier)

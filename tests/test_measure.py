@@ -5,17 +5,22 @@ from dataclasses import replace
 import polars as pl
 import pytest
 import torch
+from disk_traces import write_trace
 from random_traces import random_trace
 
 from qevict_diag.budget import Budget
-from qevict_diag.errors import InputError, MetricError
+from qevict_diag.errors import InputError, MetricError, TraceError
 from qevict_diag.frames import BYTES, DECISIONS, MEASUREMENTS
+from qevict_diag.loading import layers_per_block
 from qevict_diag.measure import all_decisions, measure, metric_names, one_model
 from qevict_diag.metric_rows import fmm_rows, mass_share_rows, oracle_selection, universe
 from qevict_diag.observe import Save
-from qevict_diag.plan import Settings
+from qevict_diag.plan import Settings, make_plan
 from qevict_diag.policies import policies, policy
+from qevict_diag.readings import Readings
 from qevict_diag.replay import replay
+from qevict_diag.seen import reciprocal
+from qevict_diag.trace import Trace
 
 SETTINGS = Settings(budget=Budget("1/2", sinks=2, recent=6), horizon=8)
 TRACE = random_trace(1)
@@ -106,3 +111,38 @@ def test_single_and_double_precision_agree_on_real_settings():
         measure([TRACE], ["R3"], ["fmm"], replace(SETTINGS, dtype=d)).frame for d in (torch.float32, torch.float64)
     ]
     assert (frames[0]["value"] - frames[1]["value"]).abs().max() < 1e-5
+
+
+def test_a_query_that_gives_the_kept_windows_nothing_is_no_silent_nan():
+    """All its attention on evicted windows: refused where that may be underflow, exactly nothing in float64."""
+    trace = random_trace(3, prefill=60, decode=64, layers=1, spread=20.0)
+    settings = replace(SETTINGS, budget=Budget("3/8", sinks=3, recent=4))
+    with pytest.raises(MetricError, match="use --dtype float64"):
+        measure([trace], ["R2"], ["fmm"], settings)
+    found = replay(trace, [policy("R2")], replace(settings, dtype=torch.float64))[0]
+    assert torch.isfinite(found.seen.missed).all()
+    nothing = reciprocal(torch.tensor([0.0, 0.5], dtype=torch.float64))
+    assert nothing.tolist() == [0.0, 2.0]
+
+
+def test_layers_that_are_not_there_are_refused(tmp_path):
+    trace = Trace.open(write_trace(tmp_path / "trace", layers=3))
+    for layers in ([0, 99, 1], [99]):
+        with pytest.raises(TraceError, match="layer 99 is not in"):
+            replay(trace, policies(["R2"]), SETTINGS, layers=layers)
+    with pytest.raises(InputError, match="at least one policy and one layer"):
+        replay(trace, policies(["R2"]), SETTINGS, layers=[])
+    with pytest.raises(InputError, match="at least one policy and one layer"):
+        measure([trace], [], ["fmm"], SETTINGS)
+
+
+def test_blocks_shrink_with_what_is_kept_of_every_head():
+    shape = replace(TRACE.shape, heads=32, prefill=512, decode=256)
+    chosen = [replace(SETTINGS, readings=Readings(scope=scope)) for scope in ("layer", "head")]
+    layer, head = (layers_per_block(shape, [make_plan(policy("R1"), shape, one)], one) for one in chosen)
+    assert 1 <= head < layer
+
+
+def test_a_device_that_holds_no_numbers_is_refused():
+    with pytest.raises(InputError, match="device 'meta' is not there"):
+        measure([TRACE], ["R2"], ["fmm"], replace(SETTINGS, device="meta"))

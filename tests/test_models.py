@@ -231,3 +231,9 @@ def test_real_alias_loads_offline():
     assert stat.S_ISDIR(path.stat().st_mode)
     environment = os.environ | {"HF_HUB_OFFLINE": "1", "PIP_NO_INDEX": "1"}
     assert subprocess.run([sys.executable, "-c", code], env=environment, check=False).returncode == 0
+
+
+def test_broken_tokenizer_is_not_taken_for_none(folder):
+    (folder / "tokenizer.json").write_text("{broken")
+    with pytest.raises(ModelError, match="cannot load the tokenizer of"):
+        models.load(str(folder))
