@@ -113,9 +113,9 @@ def pooled_ratios(of: Cells, over: Grid) -> tuple[Floats, Floats, Floats]:
     """
     draws = [statistics.resampled_sums(part, over.weights) for part in (of.numerator, of.denominator)]
     return (
-        _divide(of.numerator.sum((1, 2)), of.denominator.sum((1, 2))),
-        _divide(*draws),
-        _divide(of.numerator.sum(2).T, of.denominator.sum(2).T),
+        statistics.ratios(of.numerator.sum((1, 2)), of.denominator.sum((1, 2))),
+        statistics.ratios(draws[0], draws[1]),
+        statistics.ratios(of.numerator.sum(2).T, of.denominator.sum(2).T),
     )
 
 
@@ -141,8 +141,3 @@ def _scatter(places: tuple[Floats, ...], values: pl.Series, keys: pl.DataFrame, 
     block = np.zeros((len(keys), len(over.traces), len(over.layers)))
     block[places] = values.to_numpy()
     return block
-
-
-def _divide(numerator: Floats, denominator: Floats) -> Floats:
-    empty = denominator == 0
-    return np.where(empty, np.nan, numerator / np.where(empty, 1, denominator))

@@ -8,17 +8,15 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal
 
-import numpy as np
-
 from qevict_diag.analyses.cells import How
-from qevict_diag.statistics import Floats
+from qevict_diag.metric_rows import LAGS
+from qevict_diag.statistics import Floats, ratios
 
 Side = Literal["above", "below", "equal"]
 Setting = Literal["diagnostic", "promotion"]
 SUBSTANTIALLY = 1.5  # ours: half as much missed mass again
 ORDER_OF_MAGNITUDE = 10.0
 NEAR_ONE = 0.95  # ours
-LAGS = (1, 2, 4, 8)
 
 
 @dataclass(frozen=True)
@@ -51,8 +49,7 @@ def _minus(values: Floats) -> Floats:
 
 
 def _over(values: Floats) -> Floats:
-    empty = values[..., 1] == 0
-    return np.where(empty, np.nan, values[..., 0] / np.where(empty, 1, values[..., 1]))
+    return ratios(values[..., 0], values[..., 1])
 
 
 def _itself(values: Floats) -> Floats:

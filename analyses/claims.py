@@ -1,10 +1,11 @@
 """The paper's twelve claims, put to the test on whatever model was recorded.
 
 A claim is one or more checks (`claim_checks`). A check *holds* when the whole 95% interval lies on the claimed side of
-its threshold, *does not hold* when it lies on the other, and is *undecided* when the interval contains the threshold or
-there is no interval, as with one article. A claim holds when all its checks do, and does not when one fails. The unit
-of replication is the article, with its layers resampled within it (two-level bootstrap); comparisons are paired on the
-same cells. A check that a count is 0 needs no interval.
+its threshold, *does not hold* when it lies on the other, and is *undecided* when the interval contains the threshold,
+when its p-value is not below 5% after Holm's correction over all checks, or when there is no interval, as with one
+article. A claim holds when all its checks do, and does not when one fails. The unit of replication is the article, with
+its layers resampled within it (two-level bootstrap); comparisons are paired on the same cells. A check that a count is
+0 needs no interval.
 """
 
 import math
@@ -57,16 +58,19 @@ def evaluate(
 ) -> pl.DataFrame:
     """Put every check to the test, one row each; ``diagnostic`` is 512+256, ``promotion`` 256+1024, either may lack.
 
-    ``p_holm`` corrects over all checks that have a p-value.
+    ``p_holm`` corrects over all checks that have a p-value; a check whose corrected p is not below 5% is undecided.
     """
     frames: dict[Setting, pl.DataFrame | None] = {"diagnostic": diagnostic, "promotion": promotion}
     measured = {setting: _measured(frame) for setting, frame in frames.items()}
     rows = [_row(check, measured[check.setting]) for check in checks(min_inactive)]
     table = pl.DataFrame(rows, schema=COLUMNS, orient="row")
     texts = pl.DataFrame(published.claims()).rename({"id": "claim"})
-    return table.join(texts, on="claim", how="left", maintain_order="left").with_columns(
-        p_holm=pl.Series(statistics.holm(table["p_value"].to_numpy()))
-    )
+    table = table.with_columns(p_holm=pl.Series(statistics.holm(table["p_value"].to_numpy())))
+    doubtful = pl.col("verdict").is_in((HOLDS, FAILS)) & (pl.col("p_holm").fill_nan(0) >= 1 - statistics.CONFIDENCE)
+    table = table.with_columns(verdict=pl.when(doubtful).then(pl.lit(UNDECIDED)).otherwise("verdict"))
+    open_ = pl.col("verdict").is_in((UNDECIDED, UNMEASURED))
+    table = table.with_columns(more=pl.when(open_).then("more").otherwise(pl.lit("")))
+    return table.join(texts, on="claim", how="left", maintain_order="left")
 
 
 def summary(evaluated: pl.DataFrame) -> pl.DataFrame:
@@ -85,6 +89,15 @@ def summary(evaluated: pl.DataFrame) -> pl.DataFrame:
     return grouped.with_columns(
         verdict=pl.Series(verdicts, dtype=pl.String), numbers=pl.Series(numbers, dtype=pl.String)
     ).select("claim", "verdict", "text", "numbers", "more", "n", "layers", "place")
+
+
+def apart(values: Floats) -> list[str]:
+    """Numbers with four significant digits, or as many more as it takes to tell them apart, seven at most."""
+    for digits in range(4, 8):
+        told = [f"{value:.{digits}g}" for value in values]
+        if len(set(told)) == len(set(values.tolist())):
+            break
+    return told
 
 
 def _merged(told: list[str]) -> str:
@@ -128,17 +141,19 @@ def _row(check: Check, measured: _Measured | None) -> tuple[object, ...]:
 
 def _checked(check: Check, measured: _Measured) -> tuple[object, ...]:
     over = measured.over
-    parts = [pooled_ratios(_cells(quantity, measured), over) for quantity in check.quantities]
-    values, draws, articles = (np.concatenate(kind, axis=-1) for kind in zip(*parts, strict=True))
+    counted = [_cells(quantity, measured) for quantity in check.quantities]
+    parts = [pooled_ratios(part, over) for part in counted]
+    values, draws, single = (np.concatenate(kind, axis=-1) for kind in zip(*parts, strict=True))
     estimate, spread = float(check.combine(values)), check.combine(draws)
-    interval = statistics.interval_of(estimate, spread, len(over.traces))
+    articles = statistics.articles_of(*(part.denominator for part in counted))
+    interval = statistics.interval_of(estimate, spread, articles)
     found = verdict(interval, check.threshold, check.side)
     return (
         *(check.claim, check.statistic, interval.estimate, interval.low, interval.high),
         *(check.side, check.threshold, found),
         _p_value(check, interval, spread),
-        ", ".join(f"{q.label} {number:.4g}" for q, number in zip(check.quantities, values, strict=True)),
-        _more(check.combine(articles) - check.threshold) if found == UNDECIDED else "",
+        ", ".join(f"{q.label} {told}" for q, told in zip(check.quantities, apart(values), strict=True)),
+        _more(check.combine(single) - check.threshold),
         EXACT if check.side == "equal" else interval.method,
         *(UNIT, interval.n, len(over.layers), measured.reading),
     )

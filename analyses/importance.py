@@ -7,7 +7,7 @@ default, cumulative attention) and ``R3[estimator]``.
 import polars as pl
 
 from qevict_diag.analyses.cells import Grid, How, cells, estimates, grid, pooled_ratios, rows_of
-from qevict_diag.statistics import interval_of
+from qevict_diag.statistics import articles_of, interval_of
 
 DEFAULT = "cumulative"
 ESTIMATORS = ("decayed", "persistence", "observation", "key_norm", "value_weighted", "random", "oracle", "irreversible")
@@ -35,9 +35,9 @@ def compare(frame: pl.DataFrame, min_inactive: int = 3, over: Grid | None = None
     table = _differences(frame, over)
     for name, metric, how in SHOWN:
         table = table.join(_column(rows_of(frame, metric), over, name, how), on="policy", how="left")
-    lir = rows_of(frame, "lir", group="policy", lag=min_inactive)
-    literal = lir.filter(~pl.col("reading").str.contains("after_exit"))
-    table = table.join(_column(literal, over, "lir", "pooled"), on="policy", how="left")
+    reading = rows_of(frame, "fmm")["reading"][0]
+    lir = rows_of(frame, "lir", group="policy", lag=min_inactive, reading=reading)
+    table = table.join(_column(lir, over, "lir", "pooled"), on="policy", how="left")
     names = pl.Series([estimator_of(policy) for policy in table["policy"]])
     return table.with_columns(estimator=names, n=pl.lit(len(over.traces))).sort("fmm")
 
@@ -59,7 +59,9 @@ def _differences(frame: pl.DataFrame, over: Grid) -> pl.DataFrame:
         return counted.keys.with_columns(difference=None, difference_low=None, difference_high=None)
     base = policies.index("R3")
     found = [
-        interval_of(ratios[at] - ratios[base], draws[:, at] - draws[:, base], len(over.traces))
+        interval_of(
+            *(ratios[at] - ratios[base], draws[:, at] - draws[:, base]), articles_of(counted.denominator[[at, base]])
+        )
         for at in range(len(policies))
     ]
     return counted.keys.with_columns(

@@ -28,7 +28,8 @@ def churn(frame: pl.DataFrame, over: Grid | None = None) -> pl.DataFrame:
     """Average the Selection Churn per routing event of each policy, and say what it means in tokens and windows.
 
     ``windows_per_event`` is how many windows were swapped at an event, and also how many tokens were swapped per
-    generated token: Jaccard distances of sets of different size are not comparable, this is.
+    generated token: Jaccard distances of sets of different size are not comparable, this is. It is half the symmetric
+    difference, so while a cache still fills, a window that enters counts as half a swap.
     """
     over = over or grid(frame)
     rows = rows_of(frame, "churn")

@@ -87,13 +87,18 @@ def transitions(frame: pl.DataFrame, over: Grid | None = None) -> pl.DataFrame:
     rows = rows_of(frame, "transitions")
     sides = [_side(rows.filter(pl.col("group") == group), over, f"p{group}") for group in ("01", "10")]
     both = sides[0].join(sides[1], on=TRANSITION_KEYS, how="full", coalesce=True, nulls_equal=True)
-    table = both.with_columns(
-        ratio=pl.col("p10") / pl.col("p01"), capacity_ratio=pl.col("p01_pairs") / pl.col("p10_pairs")
-    ).sort(TRANSITION_KEYS)
+    table = both.with_columns(ratio=_over("p10", "p01"), capacity_ratio=_over("p01_pairs", "p10_pairs")).sort(
+        TRANSITION_KEYS
+    )
     for kind in ("P01", "P10"):
         look = partial(_published, kind)
         table = published.attach(table, f"published_{kind.lower()}", ["policy", "lag"], look)
     return table
+
+
+def _over(numerator: str, denominator: str) -> pl.Expr:
+    """A ratio of columns, NaN where the denominator is 0."""
+    return pl.when(pl.col(denominator) != 0).then(pl.col(numerator) / pl.col(denominator)).otherwise(float("nan"))
 
 
 def _side(rows: pl.DataFrame, over: Grid, name: str) -> pl.DataFrame:
@@ -121,7 +126,8 @@ def _median(times: np.ndarray, counts: np.ndarray, over: Grid) -> tuple[float, f
     order = np.argsort(times)
     draws = statistics.resampled_sums(counts[order], over.weights)
     estimate = weighted_median(times[order], counts[order].sum((1, 2))[None])[0]
-    interval = statistics.interval_of(estimate, weighted_median(times[order], draws), len(over.traces))
+    articles = statistics.articles_of(counts.sum(axis=0))
+    interval = statistics.interval_of(estimate, weighted_median(times[order], draws), articles)
     return interval.estimate, interval.low, interval.high
 
 

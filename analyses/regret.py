@@ -6,14 +6,14 @@ O2 is the optimum of the same number of windows when eviction is final (`qevict_
 seeded draws of uniform eviction. 1 means that the policy is as good as foresight, 0 that it is as bad as chance.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 import numpy as np
 import polars as pl
 
-from qevict_diag.analyses.cells import Grid, cells, grid, pooled_ratios, rows_of
+from qevict_diag.analyses.cells import Cells, Grid, cells, grid, pooled_ratios, rows_of
 from qevict_diag.policies import OPTIMUM, POLICIES, RANDOM, Policy, arm_of, arms_of, base_of, policy
-from qevict_diag.statistics import Floats, interval_of
+from qevict_diag.statistics import Floats, articles_of, interval_of
 
 DRAWS = 3
 BOUNDED = ("fmm",)  # what random arms and optima are measured by
@@ -51,7 +51,8 @@ def regret(frame: pl.DataFrame, over: Grid | None = None) -> pl.DataFrame:
     names = counted.keys["policy"].to_list()
     ratios, draws, _ = pooled_ratios(counted, over)
     both = np.vstack((ratios, draws))  # [1 + resample, policy]
-    found = [_row(name, names, both, len(over.traces)) for name in names if _bounded(name, names)]
+    places = {name: at for at, name in enumerate(names)}
+    found = [_row(name, places, both, counted) for name in names if _bounded(name, places)]
     return pl.DataFrame(found, schema=SCHEMA, orient="row")
 
 
@@ -60,16 +61,23 @@ SCHEMA: dict[str, pl.DataType] = {"policy": pl.String()} | {
 }
 
 
-def _bounded(name: str, names: list[str]) -> bool:
+def _bounded(name: str, places: Mapping[str, int]) -> bool:
     arm = arm_of(name)
-    drawn = any(other.startswith(f"{arm}[{RANDOM}") for other in names)
-    return POLICIES[base_of(name)].readable and f"{arm}[{OPTIMUM}]" in names and drawn
+    return POLICIES[base_of(name)].readable and f"{arm}[{OPTIMUM}]" in places and bool(_chance(arm, places))
 
 
-def _row(name: str, names: list[str], values: Floats, articles: int) -> tuple:
+def _chance(arm: str, places: Mapping[str, int]) -> list[int]:
+    """Where the draws of a random arm are: a policy each or, in a sweep, all in one; no other random policy is one."""
+    drawn = [places[name] for name in random_arms([arm]) if name in places]
+    pooled = f"{arm}[{RANDOM}]"
+    return drawn or ([places[pooled]] if pooled in places else [])
+
+
+def _row(name: str, places: Mapping[str, int], values: Floats, counted: Cells) -> tuple:
     arm = arm_of(name)
-    own, best = values[:, names.index(name)], values[:, names.index(f"{arm}[{OPTIMUM}]")]
-    chance = np.mean([values[:, at] for at, other in enumerate(names) if other.startswith(f"{arm}[{RANDOM}")], axis=0)
+    at, best_at, drawn = places[name], places[f"{arm}[{OPTIMUM}]"], _chance(arm, places)
+    own, best, chance = values[:, at], values[:, best_at], values[:, drawn].mean(axis=1)
+    articles = articles_of(counted.denominator[[at, best_at, *drawn]])
     gap = chance - best
     closed = np.where(gap > 0, (chance - own) / np.where(gap > 0, gap, 1), np.nan)
     told = [interval_of(float(x[0]), x[1:], articles) for x in (own - best, closed)]

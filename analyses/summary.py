@@ -44,7 +44,7 @@ def summarize(frame: pl.DataFrame, min_inactive: int = 3) -> pl.DataFrame:
 def readable(summary: pl.DataFrame) -> pl.DataFrame:
     """The same for people: the interval in one column, and only what tells rows apart."""
     changed = [name for name in KEYS if name in ("metric", "policy") or summary[name].n_unique() > 1]
-    numbers = ("estimate", interval_in_words(), "regret", "closed", "how", pl.col("count").alias("n"), "undefined")
+    numbers = ("estimate", interval_in_words(), "regret", "closed", "how", pl.col("count").alias("rows"), "undefined")
     shown = summary.with_columns(pl.col("reading").replace("", None))
     return shown.select(*changed, *numbers)
 

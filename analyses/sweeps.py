@@ -10,28 +10,31 @@ from qevict_diag.errors import InputError
 AXES = ("window", "quantized_fraction", "bits", "budget", "swept_reading")
 KEYS = ("policy", *AXES)
 GROUPS = {"mass_share": "evicted", "lir": "policy", "transitions": "01"}  # the one of several groups that is shown
-LAGS = {"lir": 3, "transitions": 1}  # and the lag, where a setting is one number
+FIRST_LAG = 1  # the lag of transitions that is shown
 
 
-def at_settings(frame: pl.DataFrame, metric: str = "fmm") -> pl.DataFrame:
+def at_settings(frame: pl.DataFrame, metric: str = "fmm", min_inactive: int = 3) -> pl.DataFrame:
     """Estimate and 95% interval of one metric for every policy at every setting; draws of a random arm are pooled.
 
-    Columns `KEYS` and those of `cells.INTERVAL`. InputError for a sweep of several models, MetricError for a metric
-    that the sweep has not measured.
+    Columns `KEYS`, ``group`` and ``lag`` (m of a LIR) of what is shown, and those of `cells.INTERVAL`. InputError for a
+    sweep of several models, MetricError for a metric that the sweep has not measured.
     """
     one_model(frame)
     rows = one_group(rows_of(frame, metric), metric)
-    if metric in LAGS:
-        rows = rows.filter(pl.col("lag") == LAGS[metric])
-    return estimates(rows, grid(rows), KEYS, HOW[metric])
+    lag = {"lir": min_inactive, "transitions": FIRST_LAG}.get(metric)
+    if lag is not None:
+        rows = rows.filter(pl.col("lag") == lag)
+    shown = estimates(rows, grid(rows), KEYS, HOW[metric])
+    group = pl.lit(GROUPS.get(metric), pl.String).alias("group")
+    return shown.select(*KEYS, group, pl.lit(lag, pl.Int32).alias("lag"), pl.exclude(KEYS))
 
 
-def sweep_table(frame: pl.DataFrame, used: pl.DataFrame, metric: str = "fmm") -> pl.DataFrame:
+def sweep_table(frame: pl.DataFrame, used: pl.DataFrame, metric: str = "fmm", min_inactive: int = 3) -> pl.DataFrame:
     """`at_settings` with the share of FullKV's bytes really used and, for FMM, regret to O2 and the gap closed.
 
     ``used`` is the sweep's byte use. Regret is null where the sweep has not replayed the optimum (`Sweep.regret`).
     """
-    found = at_settings(frame, metric).join(bytes_used(used), on=KEYS, how="left", nulls_equal=True)
+    found = at_settings(frame, metric, min_inactive).join(bytes_used(used), on=KEYS, how="left", nulls_equal=True)
     missed = frame.filter(pl.col("metric") == "fmm") if metric == "fmm" else frame.clear()
     return found.join(_regrets(missed), on=KEYS, how="left", nulls_equal=True).sort((*AXES, "policy"))
 

@@ -50,7 +50,7 @@ def analyze(
     also = [(bounds(chosen, optimum=regret), BOUNDED)] if "fmm" in names else []
     opened = options.open_traces(traces)
     if not mix_models:
-        one_model(opened)
+        one_model(opened, "--mix-models")
     with layers_bar("replaying", opened, quiet) as progress:
         frame = measure(opened, chosen, names, settings, also=also, min_inactive=min_inactive, progress=progress).frame
     if out is not None:

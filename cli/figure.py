@@ -33,7 +33,7 @@ def figure(
     from qevict_diag.measure import measure, one_model
 
     known = {
-        "1": (figure1, figure1.plot_figure1),
+        "1": (figure1, lambda frame, _: figure1.plot_figure1(frame)),
         "returns": (returns_figure, returns_figure.figure_returns),
     }
     if number not in known:
@@ -45,5 +45,5 @@ def figure(
     module, draw = known[number]
     with layers_bar("replaying", opened, quiet) as progress:
         found = measure(opened, module.POLICIES, module.METRICS, settings, min_inactive=min_inactive, progress=progress)
-    save(draw(found.frame), out)
+    save(draw(found.frame, settings.readings.label()), out)
     typer.echo(json.dumps({"figure": number, "file": str(out)}) if as_json else str(out))

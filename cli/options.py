@@ -16,7 +16,7 @@ Policies = Annotated[
 Ratio = Annotated[str, typer.Option("--budget", help="Share of the FullKV bytes, read exactly: 1/5, 0.2 or 20%.")]
 Sinks = Annotated[int, typer.Option(help="Protected tokens at the start.")]
 Recent = Annotated[int, typer.Option(help="Protected tokens at the end.")]
-Window = Annotated[int | None, typer.Option(help="Window size for all policies. Default: each policy's own.")]
+Window = Annotated[int | None, typer.Option(help="Window size; R1 and R4 keep theirs. Default: each policy's own.")]
 Fraction = Annotated[str, typer.Option(help="Share of the historical bytes given to the quantized tier.")]
 Bits = Annotated[int, typer.Option(help="Bits of the quantized tier: 2 or 4.")]
 Horizon = Annotated[int, typer.Option(help="Horizon of Future Missed Mass in decode queries.")]

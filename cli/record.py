@@ -71,7 +71,7 @@ def record(
     from qevict_diag.inputs import chat as chat_messages
     from qevict_diag.inputs import shard as part_of
     from qevict_diag.models import load, torch_dtype
-    from qevict_diag.record import RecordOptions, parse_numbers, parse_probes
+    from qevict_diag.record import RecordOptions, check, parse_numbers, parse_probes, refuse_full_disk
     from qevict_diag.record import plan as plan_recording
     from qevict_diag.record import record as record_traces
 
@@ -97,7 +97,10 @@ def record(
     loaded = load(model, dtype=load_dtype, device=device, backend=backend, accept_terms=_terms(accept_terms))
     sources = chat_messages(sources, loaded.tokenizer) if chat else sources
     if plan:
-        _print_plan(plan_recording(loaded.model, options, len(sources), out), as_json)
+        check(loaded.model, loaded.tokenizer, sources, options)
+        planned = plan_recording(loaded.model, options, len(sources), out)
+        _print_plan(planned, as_json)
+        refuse_full_disk(planned, out)
         return
     with progress_bar("recording", quiet) as progress:
         paths = record_traces(

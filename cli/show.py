@@ -18,19 +18,26 @@ WRITERS = {
 
 def write_frame(frame: "pl.DataFrame", out: Path) -> None:
     """Write a tidy frame by the suffix of ``out``, whole or not at all."""
+    from polars.exceptions import ComputeError
+
     from qevict_diag import atomic
+    from qevict_diag.errors import InputError
 
     with atomic.replacing(check_suffix(out)) as temporary:
-        WRITERS[out.suffix](frame, temporary)
+        try:
+            WRITERS[out.suffix](frame, temporary)
+        except ComputeError as error:  # what polars makes of a full disk
+            raise InputError(f"cannot write {out} ({str(error)[:80]}); make room, or give another place") from error
 
 
 def check_suffix(out: Path) -> Path:
-    """``out`` itself if frames can be written in its format; InputError otherwise, before any work is done."""
+    """``out`` itself if a frame can be written there, in its format; InputError otherwise, before any work is done."""
+    from qevict_diag.atomic import check_target
     from qevict_diag.errors import InputError
 
     if out.suffix not in WRITERS:
         raise InputError(f"--out {out}: the name must end in one of {', '.join(WRITERS)}")
-    return out
+    return check_target(out)
 
 
 def print_frame(frame: "pl.DataFrame", *, as_json: bool, title: str = "") -> None:

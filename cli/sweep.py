@@ -71,7 +71,7 @@ def sweep(
 
     opened = options.open_traces(traces)
     if not mix_models:
-        one_model(opened)
+        one_model(opened, "--mix-models")
     grid = Sweep(
         traces=tuple(str(trace.path) for trace in opened),
         policies=tuple(policy or ("R1", "R2", "R3", "R4")),

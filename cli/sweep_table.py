@@ -32,11 +32,10 @@ def sweep_table(
         check_suffix(out)
     frames = read(sweep, partial=partial).of(model)
     rows = frames.measurements.filter(metric=known_metric(metric)).collect()
-    table = sweep_table(rows, frames.bytes.collect(), metric)
+    table = sweep_table(rows, frames.bytes.collect(), metric, frames.min_inactive)
     if out is not None:
         write_frame(table, out)
     varied = [name for name in AXES if table[name].drop_nulls().n_unique() > 1]
-    told = table.select(
-        "policy", *varied, "bytes", "estimate", interval_in_words(), "regret", "closed", pl.col("count").alias("n")
-    )
+    numbers = ("bytes", "estimate", interval_in_words(), "regret", "closed", pl.col("count").alias("rows"))
+    told = table.select("policy", *varied, "group", "lag", *numbers)
     print_frame(table if as_json else told, as_json=as_json)

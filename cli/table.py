@@ -16,7 +16,10 @@ if TYPE_CHECKING:
 def table(
     number: Annotated[str, typer.Argument(help="14, 15, 16, 17a, 17b, 17 (both) or 18.")],
     traces: options.Traces,
-    form: Annotated[str, typer.Option("--format", help="md, latex, csv, html or json.")] = "md",
+    form: Annotated[
+        str | None,
+        typer.Option("--format", help="md, latex, csv, html or json. Default: what --out ends in, or md."),
+    ] = None,
     out: Annotated[Path | None, typer.Option(help="File to write instead of printing.")] = None,
     budget: options.Ratio = "1/5",
     sinks: options.Sinks = 5,
@@ -33,11 +36,13 @@ def table(
     """Print a table: published value, ours, interval, byte use and reading side by side."""
     from qevict_diag import atomic
     from qevict_diag.figures import tables
-    from qevict_diag.figures.tables.model import render_all
+    from qevict_diag.figures.tables.model import form_of, render_all
     from qevict_diag.measure import one_model
 
-    form = "json" if as_json else form
+    form = form_of("json" if as_json else form, out)
     names = tables.names_of(number, form)
+    if out is not None:
+        atomic.check_target(out)
     settings = options.settings(budget, sinks, recent, quantized_fraction, bits, horizon, reading, device)
     opened = options.open_traces(traces)
     one_model(opened)
@@ -62,4 +67,5 @@ def _built(name: str, opened: "list[Trace]", settings: "Settings", min_inactive:
             min_inactive=min_inactive,
             progress=progress,
         )
-    return tables.build(name, found.frame, found.bytes, min_inactive)
+    lengths = ", ".join(dict.fromkeys(f"{trace.shape.prefill}+{trace.shape.decode}" for trace in opened))
+    return tables.build(name, found.frame, found.bytes, min_inactive, settings, lengths)

@@ -1,20 +1,20 @@
 """`qevict-diag verify`: check traces."""
 
-from pathlib import Path
 from typing import Annotated
 
 import typer
 
+from qevict_diag.cli import options
+
 
 def verify(
-    traces: Annotated[list[Path], typer.Argument(help="Trace folders.")],
+    traces: options.Traces,
     quiet: Annotated[bool, typer.Option("--quiet", help="Say nothing about traces that are whole.")] = False,
 ) -> None:
     """Check traces: checksums, shapes and conservation laws; exit 1 on the first that fails."""
-    from qevict_diag.trace import Trace
-
-    for path in traces:
-        trace = Trace.open(path)
+    for trace in options.open_traces(traces):
         trace.verify()
         if not quiet:
-            typer.echo(f"{path}: whole ({len(trace.layers)} layers, {trace.shape.prefill}+{trace.shape.decode} tokens)")
+            typer.echo(
+                f"{trace.path}: whole ({len(trace.layers)} layers, {trace.shape.prefill}+{trace.shape.decode} tokens)"
+            )

@@ -16,7 +16,7 @@ import polars as pl
 from qevict_diag import atomic, statistics
 from qevict_diag.analyses import claims, importance, promotion, regret
 from qevict_diag.articles import Source, built_in, slug
-from qevict_diag.errors import InputError
+from qevict_diag.errors import InputError, within
 from qevict_diag.figures import figure1, page, tables
 from qevict_diag.figures.claims_table import checks_table, claims_table
 from qevict_diag.figures.style import FORMATS as PICTURES
@@ -80,6 +80,9 @@ class Request:
     promotion: Setting = PROMOTION
     sources: tuple[Source, ...] = field(default_factory=built_in)
     min_inactive: int = 3
+
+    def __post_init__(self) -> None:
+        within("min-inactive", self.min_inactive, 1)
 
     def folder(self, setting: Setting) -> Path:
         """Where the traces of a setting lie."""
@@ -170,7 +173,10 @@ def write(
     out, model = request.out, traces[request.diagnostic.name][0].model_id
     evaluated = claims.evaluate(diagnostic.frame, late.frame, request.min_inactive)
     found = [
-        tables.build(name, *_frames(late if name == "18" else diagnostic), request.min_inactive)
+        tables.build(
+            *(name, *_frames(late if name == "18" else diagnostic), request.min_inactive, Settings()),
+            (request.promotion if name == "18" else request.diagnostic).name,
+        )
         for name in tables.TABLES
     ]
     figure = figure1.plot_figure1(diagnostic.frame)

@@ -37,11 +37,11 @@ def plot_returns(frame: pl.DataFrame, *, reading: str = "", ax: Axes | None = No
     return ax
 
 
-def figure_returns(frame: pl.DataFrame) -> Figure:
+def figure_returns(frame: pl.DataFrame, reading: str = "") -> Figure:
     """Draw `plot_returns` as a figure of its own."""
     with style():
         figure = Figure(figsize=(3.4, 2.4), layout="constrained")
-        plot_returns(frame, ax=figure.add_subplot())
+        plot_returns(frame, reading=reading, ax=figure.add_subplot())
     return figure
 
 

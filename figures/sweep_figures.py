@@ -20,7 +20,7 @@ from qevict_diag.analyses.sweeps import KEYS, bytes_used, one_group, one_model
 from qevict_diag.errors import InputError
 from qevict_diag.estimators import ESTIMATORS
 from qevict_diag.figures.style import MUTED, POLICY_COLORS, POLICY_DASHES, axes_of, spread_apart, style
-from qevict_diag.figures.sweep_points import PERCENT, averages, held, points, varied
+from qevict_diag.figures.sweep_points import PERCENT, averages, held, points, varied, varying
 from qevict_diag.foresight import Foresight, Split
 from qevict_diag.policies import OPTIMUM, POLICIES, RANDOM, base_of
 
@@ -89,12 +89,13 @@ def plot_sensitivity(frame: pl.DataFrame, name: str, metric: str = "fmm", *, ax:
 
 def plot_sensitivities(frame: pl.DataFrame, metric: str = "fmm") -> Figure:
     """Draw a panel for every axis that the sweep varies, side by side: the counterpart of the paper's Tables 11-13."""
-    names = [name for name in PANELS if frame[name].drop_nulls().n_unique() > 1]
+    found = points(frame, metric)
+    names = [name for name in PANELS if not varying(found, name).is_empty()]
     if not names:
         raise InputError(
             "the sweep varies neither window, quantized fraction nor bits; give one of them several values"
         )
-    low, high = _range(pl.concat([varied(points(frame, metric), name) for name in names]))
+    low, high = _range(pl.concat([varying(found, name) for name in names]))
     with style():
         figure = Figure(figsize=(2.5 * len(names) + 0.4, 2.5), layout="constrained")
         axes = figure.subplots(1, len(names), sharey=True, squeeze=False)[0]

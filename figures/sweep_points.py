@@ -19,10 +19,10 @@ USUAL: dict[str, Any] = {"quantized_fraction": "1/2", "bits": 2, "budget": "1/5"
 PERCENT = ("fmm", "churn", "mass_share", "lir", "transitions")
 
 
-def points(frame: pl.DataFrame, metric: str = "fmm") -> pl.DataFrame:
+def points(frame: pl.DataFrame, metric: str = "fmm", min_inactive: int = 3) -> pl.DataFrame:
     """Estimate and interval of one metric at every setting of a sweep, in percent where it is a share."""
     scale = 100 if metric in PERCENT else 1
-    return at_settings(frame, metric).with_columns(pl.col("estimate", "low", "high") * scale)
+    return at_settings(frame, metric, min_inactive).with_columns(pl.col("estimate", "low", "high") * scale)
 
 
 def reference(found: pl.DataFrame, name: str) -> Any:
@@ -45,17 +45,22 @@ def held(found: pl.DataFrame, free: Sequence[str]) -> pl.DataFrame:
             found = pl.concat([_own_window(part) for part in found.partition_by("policy", maintain_order=True)])
         else:
             value = reference(found, name)
-            found = found.filter(pl.col(name).is_null() | (pl.col(name) == value))
+            found = found if value is None else found.filter(pl.col(name).is_null() | (pl.col(name) == value))
     return found
 
 
 def varied(found: pl.DataFrame, name: str) -> pl.DataFrame:
-    """Points along one axis, of the policies that have several there."""
-    along = held(found, (name,)).filter(pl.col(name).is_not_null())
-    several = along.filter(pl.len().over("policy") > 1)
+    """`varying`; InputError when there are none."""
+    several = varying(found, name)
     if several.is_empty():
         raise InputError(f"the sweep has one value of {name.replace('_', ' ')}; sweep over several to see its effect")
     return several
+
+
+def varying(found: pl.DataFrame, name: str) -> pl.DataFrame:
+    """Points along one axis, of the policies that have several there."""
+    along = held(found, (name,)).filter(pl.col(name).is_not_null())
+    return along.filter(pl.len().over("policy") > 1)
 
 
 def averages(rows: pl.DataFrame, metric: str, across: str) -> pl.DataFrame:

@@ -14,9 +14,9 @@ from qevict_diag.errors import InputError
 def replacing(path: str | os.PathLike[str]) -> Iterator[Path]:
     """Give a temporary path with the same ending; what was written there becomes ``path`` when all went well.
 
-    InputError when the folder cannot be made or written to.
+    InputError when the folder cannot be made or written to, or is full.
     """
-    target = Path(path)
+    target = check_target(path)
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
         handle, name = tempfile.mkstemp(prefix=f".{target.stem}.", suffix=target.suffix, dir=target.parent)
@@ -27,8 +27,21 @@ def replacing(path: str | os.PathLike[str]) -> Iterator[Path]:
     try:
         yield scratch
         _publish(scratch, target)
+    except OSError as error:
+        raise InputError(f"cannot write {target} ({error.strerror}); make room, or give another place") from error
     finally:
         scratch.unlink(missing_ok=True)
+
+
+def check_target(path: str | os.PathLike[str]) -> Path:
+    """``path`` if a file can be written there; InputError otherwise, before any work is done."""
+    target = Path(path)
+    if target.is_dir():
+        raise InputError(f"{target} is a folder; give the name of a file")
+    parent = next(folder for folder in target.absolute().parents if folder.exists())
+    if not parent.is_dir() or not os.access(parent, os.W_OK | os.X_OK):
+        raise InputError(f"cannot write {target} ({parent} is no folder that can be written to); give another place")
+    return target
 
 
 @contextmanager
@@ -49,6 +62,8 @@ def new_folder(path: str | os.PathLike[str]) -> Iterator[Path]:
         yield scratch
         scratch.chmod(0o777 & ~_umask())
         scratch.rename(target)
+    except OSError as error:
+        raise InputError(f"cannot write {target} ({error.strerror}); make room, or give another place") from error
     finally:
         shutil.rmtree(scratch, ignore_errors=True)
 
@@ -65,10 +80,7 @@ def _publish(scratch: Path, target: Path) -> None:
     with scratch.open("rb+") as file:
         os.fsync(file.fileno())
     scratch.chmod(0o666 & ~_umask())
-    try:
-        scratch.replace(target)
-    except OSError as error:
-        raise InputError(f"cannot write {target} ({error.strerror}); give a path that is no folder") from error
+    scratch.replace(target)
 
 
 def _umask() -> int:

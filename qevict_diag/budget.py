@@ -10,10 +10,10 @@ Per layer and key-value head, with element size e, key width d and value width d
 ρ and q are exact rationals. The paper's diagnostics use q = 1/2, its general default is 7/10.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from fractions import Fraction
 
-from qevict_diag.errors import BudgetError
+from qevict_diag.errors import BudgetError, within
 
 METADATA_BYTES = 2  # scales and zeros are fp16
 BITS = (2, 4)
@@ -37,6 +37,10 @@ class Geometry:
     head_dim: int
     value_dim: int
     element_size: int = 2
+
+    def __post_init__(self) -> None:
+        for field in fields(self):
+            within(field.name.replace("_", " "), getattr(self, field.name), 1)
 
     @property
     def length(self) -> int:

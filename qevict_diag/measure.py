@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import polars as pl
 
-from qevict_diag.errors import InputError
+from qevict_diag.errors import InputError, within
 from qevict_diag.frames import BYTES, DECISIONS, MEASUREMENTS, conform, peaks, rows
 from qevict_diag.layer_trace import Recorded
 from qevict_diag.metric_rows import ROWS
@@ -58,8 +58,13 @@ def measure(
     given = [trace.name for trace in traces]
     if not given or len(set(given)) < len(given):
         raise InputError(f"traces {', '.join(given) or '(none)'}: give at least one, each with a name of its own")
-    if min_inactive < 1:
-        raise InputError(f"min-inactive {min_inactive}: must be at least 1 event")
+    within("min-inactive", min_inactive, 1)
+    for trace in traces:
+        if settings.horizon > trace.shape.decode and any("fmm" in names for _, names in wanted):
+            raise InputError(
+                f"horizon {settings.horizon}: {trace.name} has {trace.shape.decode} decode queries, so no event has a "
+                "full horizon; lower --horizon, or leave fmm out"
+            )
     measured, used = [], []
     for trace in traces:
         for block in replay_blocks(trace, asked, settings):
@@ -71,12 +76,16 @@ def measure(
     return Measurements(pl.concat(measured), peaks(pl.concat(used).lazy()).collect())
 
 
-def one_model(traces: Sequence[Recorded]) -> None:
-    """Refuse traces of different models: their numbers are not samples of one thing (InputError)."""
+def one_model(traces: Sequence[Recorded], unless: str = "") -> None:
+    """Refuse traces of different models: their numbers are not samples of one thing (InputError).
+
+    ``unless`` names the option that allows it, where a command has one.
+    """
     models = sorted({trace.model_id for trace in traces})
     if len(models) > 1:
         raise InputError(
-            f"traces of {len(models)} models ({', '.join(models)}); analyze one at a time, or --mix-models"
+            f"traces of {len(models)} models ({', '.join(models)}); take one at a time"
+            + (f", or give {unless}" if unless else "")
         )
 
 

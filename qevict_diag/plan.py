@@ -10,7 +10,7 @@ from qevict_diag.blocks import GridKey
 from qevict_diag.budget import Budget, Capacity, Geometry, capacity
 from qevict_diag.errors import InputError
 from qevict_diag.layer_trace import TraceShape
-from qevict_diag.policies import POLICIES, Policy
+from qevict_diag.policies import DEFINED_BY_WINDOW, POLICIES, Policy
 from qevict_diag.readings import Readings
 from qevict_diag.tier import Tier
 from qevict_diag.windows import Grid
@@ -66,7 +66,8 @@ def budget_table(budget: Budget, geometry: Geometry, window: int | None = None) 
     rows = []
     for policy in POLICIES.values():
         if policy.evicts:
-            room = capacity(budget, geometry, window or policy.window, quantized=policy.quantized)
+            own = window is None or policy.name in DEFINED_BY_WINDOW
+            room = capacity(budget, geometry, policy.window if own else window, quantized=policy.quantized)
             rows.append(
                 {
                     "policy": policy.name,
@@ -76,7 +77,9 @@ def budget_table(budget: Budget, geometry: Geometry, window: int | None = None) 
                     "history_bytes": room.history_bytes,
                     "used_bytes": room.used_bytes,
                     "used_share": room.used_bytes / room.history_bytes,
-                    "bits_per_quantized_element": 8 * room.low_window_bytes / (room.window * geometry.widths),
+                    "bits_per_quantized_element": 8 * room.low_window_bytes / (room.window * geometry.widths)
+                    if policy.quantized
+                    else None,
                 }
             )
     return pl.DataFrame(rows)

@@ -13,6 +13,7 @@ from qevict_diag.errors import InputError
 from qevict_diag.estimators import ESTIMATORS, CumulativeAttention, Ranking
 
 ENTRY_POINTS = "qevict_diag.estimators"
+DEFINED_BY_WINDOW = ("R0", "R1", "R4")  # their window is what they are; a choice of windows leaves them alone
 RANDOM, OPTIMUM = "random", "irreversible"  # the rankings that bound all others: chance, and O2
 
 
@@ -107,6 +108,15 @@ def arms_of(names: Iterable[str]) -> tuple[str, ...]:
 
 
 def policies(names: Iterable[str], *, window: int | None = None) -> tuple[Policy, ...]:
-    """Several policies by name, all with windows of ``window`` tokens where that is given."""
-    changes = {} if window is None else {"window": window}
-    return tuple(policy(name, **changes) for name in names)
+    """Several policies by name, each once, with windows of ``window`` tokens where that is given.
+
+    Those of `DEFINED_BY_WINDOW` keep theirs: token eviction with windows of 8 tokens would be R2. InputError when none
+    of the policies can take the window.
+    """
+    chosen = tuple(dict.fromkeys(names))
+    if window is not None and all(base_of(name) in DEFINED_BY_WINDOW for name in chosen):
+        raise InputError(f"window {window}: {', '.join(chosen)} are defined by their windows; R2 and R3 take any")
+    return tuple(
+        policy(name) if window is None or base_of(name) in DEFINED_BY_WINDOW else policy(name, window=window)
+        for name in chosen
+    )

@@ -23,6 +23,7 @@ Floats = NDArray[np.float64]
 CONFIDENCE = 0.95
 RESAMPLES = 2000
 ONE_ARTICLE = "none: one article gives no interval"
+NOTHING = "none: nothing was counted"
 MOST_ARTICLES = 10_000
 
 
@@ -98,7 +99,7 @@ def trace_bootstrap(
         warnings.simplefilter("ignore", scipy.stats.DegenerateDataWarning)
         result = scipy.stats.bootstrap(
             (num, den),
-            lambda top, bottom, axis: _ratios(top.sum(axis), bottom.sum(axis)),
+            lambda top, bottom, axis: ratios(top.sum(axis), bottom.sum(axis)),
             paired=True,
             vectorized=True,
             method="percentile",
@@ -126,19 +127,25 @@ def resampled_sums(cells: ArrayLike, weights: Floats) -> Floats:
     return np.moveaxis(flat @ weights.reshape(len(weights), -1).T, -1, 0)
 
 
+def articles_of(*denominators: Floats) -> int:
+    """In how many articles every one of these counted something; each is [.., article, layer]."""
+    counted = [part.sum(-1).reshape(-1, part.shape[-2]) > 0 for part in denominators]
+    return int(np.concatenate(counted).all(axis=0).sum())
+
+
 def two_level(
     numerator: ArrayLike, denominator: ArrayLike, weights: Floats, confidence: float = CONFIDENCE
 ) -> Interval:
     """Two-level bootstrap percentile interval of ``Σ numerator / Σ denominator``; both are [article, layer]."""
     num, den = _same_shape(numerator, denominator)
-    draws = _ratios(resampled_sums(num, weights), resampled_sums(den, weights))
-    return interval_of(_ratio(num.sum(), den.sum()), draws, num.shape[0], confidence)
+    draws = ratios(resampled_sums(num, weights), resampled_sums(den, weights))
+    return interval_of(_ratio(num.sum(), den.sum()), draws, articles_of(den), confidence)
 
 
 def interval_of(estimate: float, draws: Floats, articles: int, confidence: float = CONFIDENCE) -> Interval:
-    """Wrap bootstrap ``draws`` [resample] of any statistic up; no limits for one article."""
+    """Wrap bootstrap ``draws`` [resample] of any statistic up; no limits for one article or none."""
     if articles < 2:
-        return Interval(estimate, math.nan, math.nan, ONE_ARTICLE, articles)
+        return Interval(estimate, math.nan, math.nan, ONE_ARTICLE if articles else NOTHING, articles)
     low, high = _limits(draws, confidence)
     return Interval(estimate, low, high, "two-level bootstrap", articles)
 
@@ -152,9 +159,9 @@ def paired_difference(
     """Difference of two pooled ratios on the same cells, each a pair (numerator, denominator) of [article, layer]."""
     pairs = [_same_shape(*first), _same_shape(*second)]
     estimates = [_ratio(num.sum(), den.sum()) for num, den in pairs]
-    draws = [_ratios(resampled_sums(num, weights), resampled_sums(den, weights)) for num, den in pairs]
+    draws = [ratios(resampled_sums(num, weights), resampled_sums(den, weights)) for num, den in pairs]
     spread = draws[0] - draws[1]
-    articles = pairs[0][0].shape[0]
+    articles = articles_of(*(den for _, den in pairs))
     interval = interval_of(estimates[0] - estimates[1], spread, articles, confidence)
     return Difference(interval, bootstrap_p(spread) if interval.bounded else math.nan)
 
@@ -216,7 +223,8 @@ def _ratio(numerator: float, denominator: float) -> float:
     return float(numerator / denominator) if denominator else math.nan
 
 
-def _ratios(numerator: Floats, denominator: Floats) -> Floats:
+def ratios(numerator: Floats, denominator: Floats) -> Floats:
+    """``numerator / denominator``, NaN where the denominator is 0."""
     empty = denominator == 0
     return np.where(empty, np.nan, numerator / np.where(empty, 1, denominator))
 

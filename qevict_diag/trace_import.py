@@ -22,7 +22,7 @@ from torch import Tensor
 
 from qevict_diag.errors import InputError
 from qevict_diag.layer_trace import IMPORTED, AttentionSpec
-from qevict_diag.manifest import FORMAT, VERSION, spec_to_json
+from qevict_diag.manifest import FORMAT, MAX_COUNT, VERSION, spec_to_json
 from qevict_diag.trace_writer import TraceWriter
 
 ZERO = -1e4  # the logarithm that stands for a probability of 0: exp of it is 0 in float32
@@ -110,8 +110,14 @@ def _stand_ins(length: int) -> dict[str, Tensor]:
 
 
 def _tokens(rows: Path, tokens: Tensor, length: int) -> Tensor:
-    if tokens.shape != (length,) or tokens.dtype != torch.int64 or int(tokens.min()) < 0:
-        raise InputError(f"{rows}: token_ids is {tokens.dtype} {list(tokens.shape)}, int64 [{length}] is needed")
+    if (
+        tokens.shape != (length,)
+        or tokens.dtype != torch.int64
+        or not 0 <= int(tokens.min()) <= int(tokens.max()) < MAX_COUNT - 1
+    ):
+        raise InputError(
+            f"{rows}: token_ids is {tokens.dtype} {list(tokens.shape)}; int64 [{length}] from 0 to 2^31 - 2 is needed"
+        )
     return tokens
 
 

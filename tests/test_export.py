@@ -121,7 +121,8 @@ WRONG_ROWS = {
     "no mass": (lambda t: t.pop("prompt_mass.3"), r"layer 3 needs attention.3 \[H, G, T\] and prompt_mass.3"),
     "shape": (lambda t: t.update({"prompt_mass.1": torch.ones(4, 19)}), r"prompt_mass.1 is \[4, 19\]"),
     "no rows": (lambda t: [t.pop(name) for name in list(t) if name != "token_ids"], r"has no tensor attention.0"),
-    "tokens": (lambda t: t.update(token_ids=torch.zeros(3, dtype=torch.int64)), r"int64 \[25\] is needed"),
+    "huge token": (lambda t: t["token_ids"].fill_(2**62), "from 0 to"),
+    "tokens": (lambda t: t.update(token_ids=torch.zeros(3, dtype=torch.int64)), r"int64 \[25\] from 0 to"),
 }
 
 

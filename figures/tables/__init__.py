@@ -6,7 +6,7 @@ importance estimators (17b), so there are both.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import polars as pl
 
@@ -14,7 +14,8 @@ from qevict_diag.analyses import regret
 from qevict_diag.errors import InputError
 from qevict_diag.figures.tables import table14, table15, table16, table17a, table17b, table18
 from qevict_diag.figures.tables.model import FORMATS, Table
-from qevict_diag.figures.tables.parts import THREE_TIERS
+from qevict_diag.figures.tables.parts import PAPER, THREE_TIERS
+from qevict_diag.plan import Settings
 from qevict_diag.policies import policies
 
 
@@ -44,9 +45,30 @@ TABLES: dict[str, Spec] = {
 }
 
 
-def build(name: str, frame: pl.DataFrame, used: pl.DataFrame, min_inactive: int = 3) -> Table:
-    """Build the table called ``name``; InputError for one that does not exist."""
-    return spec_of(name).build(frame, used, min_inactive)
+def build(
+    name: str,
+    frame: pl.DataFrame,
+    used: pl.DataFrame,
+    min_inactive: int = 3,
+    settings: Settings | None = None,
+    lengths: str = "",
+) -> Table:
+    """Build the table called ``name``; InputError for one that does not exist.
+
+    The ``settings`` that it was measured under, and the ``lengths`` of the traces (512+256), become a note.
+    """
+    table = spec_of(name).build(frame, used, min_inactive)
+    return table if settings is None else replace(table, notes=(*table.notes, settings_note(settings, lengths)))
+
+
+def settings_note(settings: Settings, lengths: str = "") -> str:
+    """Say under which settings a table was measured."""
+    room = settings.budget
+    return (
+        f"Measured{f' at {lengths} tokens' if lengths else ''} with budget {room.ratio}, {room.sinks} sinks, "
+        f"{room.recent} recent tokens, quantized fraction {room.quantized_fraction}, {room.bits} bits, horizon "
+        f"{settings.horizon}. The published values are from {PAPER} at the paper's settings."
+    )
 
 
 def spec_of(name: str) -> Spec:

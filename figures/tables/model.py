@@ -9,6 +9,7 @@ import math
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import polars as pl
@@ -109,6 +110,19 @@ def limits(one: Callable[[float | None], str]) -> Callable[[float | None, float 
     return write
 
 
+def form_of(form: str | None, out: Path | None) -> str:
+    """The format that was asked for, else the one that the ending of ``out`` says, else markdown.
+
+    InputError when the two disagree.
+    """
+    by_ending = None if out is None else {f".{suffix}": name for name, suffix in SUFFIXES.items()}.get(out.suffix)
+    if form is None:
+        return by_ending or "md"
+    if by_ending not in (None, form):
+        raise InputError(f"--out {out} ends as {by_ending} does, --format is {form}; give one of them")
+    return form
+
+
 def render(table: Table, form: str) -> str:
     """Write a table in one of `FORMATS`; InputError for another."""
     writers = {"md": markdown, "csv": csv, "html": html, "latex": latex, "json": as_json}
@@ -135,13 +149,19 @@ def markdown(table: Table) -> str:
 
 def csv(table: Table) -> str:
     """Write the typed frame; undefined numbers are empty fields."""
-    return table.frame.fill_nan(None).write_csv()
+    return _defined(table.frame).write_csv()
 
 
 def records(table: Table) -> dict[str, Any]:
     """Give the typed frame, title and notes as plain objects, undefined numbers as None."""
-    rows = table.frame.fill_nan(None).to_dicts()
+    rows = _defined(table.frame).to_dicts()
     return {"table": table.name, "title": table.title, "notes": list(table.notes), "rows": rows}
+
+
+def _defined(frame: pl.DataFrame) -> pl.DataFrame:
+    """Null where a number is not finite."""
+    numbers = pl.selectors.float()
+    return frame.with_columns(pl.when(numbers.is_finite()).then(numbers))
 
 
 def as_json(table: Table) -> str:

@@ -10,6 +10,7 @@ THREE_TIERS = ("R3", "R4")
 BYTE_COLUMNS = (
     Column(("used_share",), "bytes used, % of allowance", percent(), "Byte use"),
     Column(("persistent_ratio",), "% of FullKV", percent(), "Byte use"),
+    Column(("persistent_ratio_with_ledger",), "with the ledger", percent(), "Byte use"),
 )
 READING = Column(("reading",), "reading", text)
 AGAINST_O2 = (
@@ -25,7 +26,7 @@ O2_NOTE = (
 
 def with_bytes(rows: pl.DataFrame, used: pl.DataFrame) -> pl.DataFrame:
     """Add the byte use of each policy, the largest over the traces, and name the default reading."""
-    most = used.group_by("policy").agg(pl.col("used_bytes", "used_share", "persistent_ratio").max())
+    most = used.group_by("policy").agg(pl.col("used_bytes", *(column.names[0] for column in BYTE_COLUMNS)).max())
     named = rows.with_columns(reading=pl.when(pl.col("reading") == "").then(pl.lit("default")).otherwise("reading"))
     return named.join(most, on="policy", how="left", maintain_order="left")
 

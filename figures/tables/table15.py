@@ -39,8 +39,9 @@ def table15(frame: pl.DataFrame, used: pl.DataFrame, min_inactive: int = 3) -> T
         READING,
     )
     notes = (
-        "Undefined: fewer than two quantized windows, or no mass on them; not in the mean. R_Q above 1 means that INT2 "
-        "keys draw more attention than the originals. The paper calls R_Q lower than 1 and states no number here.",
+        "Undefined: no mass on quantized windows or, for QSA, fewer than two of them; not in the mean. R_Q above 1 "
+        "means that INT2 keys draw more attention than the originals. The paper calls R_Q lower than 1 and states no "
+        "number here.",
         *sample_notes(rows),
     )
     title = "Table 15. Agreement between INT2 and FullKV scores over quantized windows"

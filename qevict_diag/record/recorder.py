@@ -26,7 +26,7 @@ from qevict_diag.record.plan import price, refuse_full_disk
 from qevict_diag.record.probe import LayerPlan, probe
 from qevict_diag.record.rotary import watch_rotary
 from qevict_diag.record.selection import wanted
-from qevict_diag.record.stepper import quiet_model, vocabulary
+from qevict_diag.record.stepper import input_device, quiet_model, vocabulary
 from qevict_diag.trace import Trace
 from qevict_diag.trace_writer import TraceWriter, refuse_existing
 
@@ -67,8 +67,6 @@ def record(
     ]
     for _, target in todo:
         refuse_existing(target)
-    if todo and model.dtype not in STORED:
-        raise InputError(f"the model computes in {model.dtype}, which a trace cannot hold; load it in float32")
     if todo:
         _record_all(model, tokenizer, todo, options, who, progress)
     return targets
@@ -82,7 +80,7 @@ def _record_all(
     who: Mapping[str, Any],
     progress: Progress,
 ) -> None:
-    prompts = [tokenize(tokenizer, source, options, vocabulary(model)) for source, _ in todo]
+    prompts = check(model, tokenizer, [source for source, _ in todo], options)
     plans = probe(model)
     kept = wanted(plans, options)
     out = todo[0][1].parent
@@ -94,6 +92,15 @@ def _record_all(
         some = [source for source, _ in todo[batch]], [target for _, target in todo[batch]]
         job = _Batch(model, plans, kept, options, *some, who)
         job.record(torch.tensor(prompts[batch]), functools.partial(_advance, progress, done, total))
+
+
+def check(model: Any, tokenizer: Any, sources: Sequence[Source], options: RecordOptions) -> list[list[int]]:
+    """The prompts of a recording, if model and options allow it at all; InputError otherwise, before anything runs."""
+    if model.dtype not in STORED:
+        raise InputError(f"the model computes in {model.dtype}, which a trace cannot hold; load it in float32")
+    if options.fused and input_device(model).type != "cuda":
+        raise InputError("fused column sums need a CUDA device and Triton; use --column-sums exact")
+    return [tokenize(tokenizer, source, options, vocabulary(model)) for source in sources]
 
 
 def note_untested() -> str | None:

@@ -1,11 +1,11 @@
 """Read a sweep back: two lazy frames, over parts that were checked against their receipts."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import polars as pl
 
-from qevict_diag.errors import SweepError
+from qevict_diag.errors import InputError, SweepError
 from qevict_diag.frames import MEASUREMENTS, peaks
 from qevict_diag.sweep.folder import SweepFolder
 from qevict_diag.sweep.work import SWEPT, SWEPT_BYTES
@@ -20,18 +20,24 @@ class SweepFrames:
 
     measurements: pl.LazyFrame
     bytes: pl.LazyFrame
+    min_inactive: int = 3  # m of Global LIR that the sweep was asked for
 
     def of(self, model: str | None) -> "SweepFrames":
-        """The frames of one model alone; all of it for None."""
+        """The frames of one model alone, all of it for None; InputError for a model that the sweep has not."""
         if model is None:
             return self
-        return SweepFrames(self.measurements.filter(model=model), self.bytes.filter(model=model))
+        known = self.bytes.select("model").unique(maintain_order=True).collect()["model"].to_list()
+        if model not in known:
+            raise InputError(f"model {model!r} is not in this sweep; there are {', '.join(known)}")
+        return replace(self, measurements=self.measurements.filter(model=model), bytes=self.bytes.filter(model=model))
 
 
 def read(folder: str | Path, *, partial: bool = False) -> SweepFrames:
     """Open a sweep's results. SweepError when parts are missing or damaged, unless ``partial`` leaves those out."""
     target = SweepFolder(Path(folder))
-    names = [str(name) for name in target.manifest().get("parts", [])]
+    manifest = target.manifest()
+    names = [str(name) for name in manifest.get("parts", [])]
+    min_inactive = int(manifest.get("grid", {}).get("options", {}).get("min_inactive", 3))
     whole = [name for name in names if target.has(name)]
     if len(whole) < len(names) and not partial:
         raise SweepError(
@@ -39,7 +45,8 @@ def read(folder: str | Path, *, partial: bool = False) -> SweepFrames:
             "again to compute them"
         )
     used = [row for name in whole for row in (target.receipt(name) or {})["use"]]
-    return SweepFrames(_measurements(target, whole), peaks(pl.DataFrame(used, schema=SWEPT_BYTES).lazy()))
+    frame = pl.DataFrame(used, schema=SWEPT_BYTES)
+    return SweepFrames(_measurements(target, whole), peaks(frame.lazy()), min_inactive)
 
 
 def _measurements(target: SweepFolder, names: list[str]) -> pl.LazyFrame:

@@ -6,7 +6,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from qevict_diag.errors import QEvictError, SweepError
+from qevict_diag.devices import torch_device
+from qevict_diag.errors import InputError, QEvictError, SweepError
 from qevict_diag.sweep.engine import Engine
 from qevict_diag.sweep.folder import SweepFolder
 from qevict_diag.sweep.spec import Sweep
@@ -36,6 +37,10 @@ def run(
     target = SweepFolder(Path(folder).absolute())
     traces = [Trace.open(path) for path in sweep.traces]
     todo = tasks(sweep, traces)
+    if not todo:
+        raise InputError("no setting of the sweep fits any trace; give larger budgets or smaller windows")
+    if (engine or Engine()).kind == "loky":
+        torch_device(sweep.options.device)  # refused before the folder is claimed
     with target.locked():
         target.claim(describe(sweep, traces, todo))
         target.remove_leftovers()

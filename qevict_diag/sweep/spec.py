@@ -21,10 +21,9 @@ from qevict_diag.errors import InputError
 from qevict_diag.estimators import RandomRanking
 from qevict_diag.measure import metric_names
 from qevict_diag.plan import Settings
-from qevict_diag.policies import OPTIMUM, RANDOM, Policy, arms_of, base_of, policy
+from qevict_diag.policies import DEFINED_BY_WINDOW, OPTIMUM, RANDOM, Policy, arms_of, base_of, policy
 from qevict_diag.readings import Readings
 
-DEFINED_BY_WINDOW = ("R0", "R1", "R4")  # their window is what they are; the axis of windows leaves them alone
 RANDOM_ARM, OPTIMUM_ARM = f"[{RANDOM}]", f"[{OPTIMUM}]"
 DTYPES = {"float32": torch.float32, "float64": torch.float64}
 
