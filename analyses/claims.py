@@ -92,10 +92,12 @@ def summary(evaluated: pl.DataFrame) -> pl.DataFrame:
 
 
 def apart(values: Floats) -> list[str]:
-    """Numbers with four significant digits, or as many more as it takes to tell them apart, seven at most."""
+    """Numbers with four significant digits, or as many more, seven at most, as show the gaps between them truly."""
+    gaps = np.diff(np.unique(values[np.isfinite(values)]))
     for digits in range(4, 8):
         told = [f"{value:.{digits}g}" for value in values]
-        if len(set(told)) == len(set(values.tolist())):
+        off = np.nanmax(np.abs(np.array(told, dtype=np.float64) - values), initial=0)
+        if not gaps.size or off <= gaps.min() / 10:
             break
     return told
 

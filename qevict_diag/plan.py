@@ -66,8 +66,8 @@ def budget_table(budget: Budget, geometry: Geometry, window: int | None = None) 
     rows = []
     for policy in POLICIES.values():
         if policy.evicts:
-            own = window is None or policy.name in DEFINED_BY_WINDOW
-            room = capacity(budget, geometry, policy.window if own else window, quantized=policy.quantized)
+            size = policy.window if window is None or policy.name in DEFINED_BY_WINDOW else window
+            room = capacity(budget, geometry, size, quantized=policy.quantized)
             rows.append(
                 {
                     "policy": policy.name,

@@ -42,3 +42,23 @@ def test_a_file_where_a_folder_belongs_is_an_error_in_words(tmp_path):
     (tmp_path / "file").write_text("x")
     with pytest.raises(InputError, match="cannot write"):
         atomic.write_text(tmp_path / "file" / "b.md", "x")
+
+
+def test_a_full_disk_is_an_error_in_words_and_leaves_nothing(tmp_path):
+    def fill(scratch):
+        raise OSError(28, "No space left on device")
+
+    told = r"cannot write .*x.* \(No space left on device\); make room"
+    for target in (atomic.replacing(tmp_path / "x.csv"), atomic.new_folder(tmp_path / "x")):
+        with pytest.raises(InputError, match=told), target as scratch:
+            fill(scratch)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_target_is_checked_before_the_work(tmp_path):
+    assert atomic.check_target(tmp_path / "new" / "x.csv") == tmp_path / "new" / "x.csv"
+    (tmp_path / "file").write_text("x")
+    wrong = {tmp_path: "is a folder", tmp_path / "file" / "x.csv": "is no folder that can be written to"}
+    for target, told in wrong.items():
+        with pytest.raises(InputError, match=told):
+            atomic.check_target(target)

@@ -9,6 +9,7 @@ import pytest
 
 from qevict_diag.analyses import cells
 from qevict_diag.errors import MetricError
+from qevict_diag.statistics import NOTHING, ONE_ARTICLE
 
 
 @pytest.fixture(scope="module")
@@ -80,3 +81,15 @@ def test_what_was_not_measured_is_an_error(frame):
         cells.rows_of(frame, "qsa", policy="R1")
     with pytest.raises(MetricError, match="no measurement to analyse"):
         cells.grid(frame.clear())
+
+
+def test_articles_without_a_row_are_not_counted(frame):
+    """A setting that one of two articles has not been measured at has one article, and so no interval."""
+    both = cells.grid(frame)
+    one = frame.filter(pl.col("metric") == "fmm", pl.col("trace") == "article-0")
+    found = cells.estimates(one, both, ("policy",), "mean")
+    assert found["n"].to_list() == [1, 1]
+    assert found["low"].is_nan().all()
+    assert set(found["method"]) == {ONE_ARTICLE}
+    nothing = cells.estimates(one.with_columns(value=pl.lit(math.nan)), both, ("policy",), "mean")
+    assert set(nothing["method"]) == {NOTHING}

@@ -3,6 +3,7 @@
 import math
 
 import frames
+import numpy as np
 import polars as pl
 import pytest
 
@@ -121,3 +122,27 @@ def test_importance_ranks_the_estimators_against_the_default(frame):
     assert table["difference"][0] == pytest.approx(-0.02, abs=0.002)
     assert table["difference_high"][0] < 0
     assert table["difference"][1] == 0
+
+
+def test_a_verdict_that_the_correction_takes_back_is_undecided(frame, monkeypatch):
+    usual = claims.evaluate(frame).filter(claim="I-a")
+    assert set(usual["verdict"]) == {"holds"}
+    monkeypatch.setattr(claims.statistics, "holm", lambda values: values * 0 + 0.08)
+    corrected = claims.evaluate(frame).filter(claim="I-a")
+    assert set(corrected["verdict"]) == {"undecided"}
+    assert (corrected["more"] != "").all()
+
+
+def test_numbers_have_the_digits_that_tell_them_apart():
+    assert claims.apart(np.array([0.1675467, 0.1675539])) == ["0.167547", "0.167554"]
+    assert claims.apart(np.array([0.3, 0.3])) == ["0.3", "0.3"]
+
+
+def test_importance_takes_the_episodes_of_its_reading(frame):
+    """Global LIR comes under both readings of episodes; the table shows the one that it says."""
+    label = "lir_episodes=after_exit"
+    lir = pl.col("metric").is_in(("lir", "return_time"))
+    under = pl.concat([frame.filter(~lir).with_columns(reading=pl.lit(label)), frame.filter(lir)])
+    rows = frame.filter(metric="lir", policy="R3", group="policy", lag=3, reading=label)
+    found = importance.compare(under).filter(policy="R3")["lir"][0]
+    assert found == pytest.approx(rows["numerator"].sum() / rows["denominator"].sum())

@@ -8,7 +8,7 @@ from disk_traces import write_trace
 from typer.testing import CliRunner
 
 from qevict_diag.cli.app import app
-from qevict_diag.errors import QEvictError
+from qevict_diag.errors import InputError, QEvictError
 from qevict_diag.metrics import METRICS
 
 
@@ -70,3 +70,50 @@ def test_bad_input_is_one_error(traces, words, said):
     assert isinstance(done.exception, QEvictError)
     assert said in str(done.exception)
     assert "\n" not in str(done.exception)
+
+
+def test_policies_that_are_their_window_keep_it(traces):
+    words = ("analyze", traces, "--metric", "fmm", "--budget", "1/2", "--window", 4, "--quiet", "--json")
+    mixed, alone = run(*words, "--policy", "R1", "--policy", "R3"), run(*words, "--policy", "R1")
+    assert mixed.exit_code == 0, mixed.output
+    usual = run("analyze", traces, "--metric", "fmm", "--budget", "1/2", "--policy", "R1", "--quiet", "--json")
+    value = [
+        next(row["estimate"] for row in json.loads(done.stdout) if row["policy"] == "R1") for done in (mixed, usual)
+    ]
+    assert value[0] == value[1]
+    assert isinstance(alone.exception, InputError)
+    assert "R1 are defined by their windows" in str(alone.exception)
+
+
+def test_a_policy_named_twice_is_measured_once(traces):
+    words = ("--metric", "churn", "--budget", "1/2", "--quiet", "--json")
+    once, twice = (run("analyze", traces, *words, *["--policy", "R3"] * times).stdout for times in (1, 2))
+    assert json.loads(once) == json.loads(twice)
+
+
+def test_a_horizon_that_no_event_has_is_refused(traces):
+    done = run("analyze", traces, "--metric", "fmm", "--horizon", 1000, "--budget", "1/2", "--quiet")
+    assert "has 90 decode queries" in str(done.exception)
+
+
+def test_the_figure_of_returns_is_drawn_under_its_reading(traces, tmp_path):
+    pictures = []
+    for number, reading in enumerate(("lir_episodes=literal", "lir_episodes=after_exit", "scope=head")):
+        out = tmp_path / f"{number}.svg"
+        words = ("--budget", "1/2", "--min-inactive", 1, "--reading", reading, "--quiet")
+        done = run("figure", "returns", traces, "--out", out, *words)
+        assert done.exit_code == 0, done.output
+        pictures.append(out.read_bytes())
+    assert len(set(pictures)) == 3
+
+
+@pytest.mark.parametrize("words", [("--head-dim", 0), ("--prefill", -5), ("--element-size", -2), ("--window", 0)])
+def test_a_geometry_that_cannot_be_is_refused(words):
+    done = run("budget", *words)
+    assert isinstance(done.exception, InputError)
+
+
+def test_two_tiers_have_no_quantized_bits():
+    rows = {row["policy"]: row for row in json.loads(run("budget", "--json").stdout)}
+    assert rows["R1"]["bits_per_quantized_element"] is None
+    assert rows["R3"]["bits_per_quantized_element"] == pytest.approx(4.125)

@@ -164,3 +164,21 @@ def test_interrupt_leaves_nothing(run, model, tokens, tmp_path, monkeypatch):
     base = ["--model", model, "--tokens", tokens, "--prefill", 24, "--decode", 6, "--out", tmp_path / "t", "--quiet"]
     assert run("record", *base)[0] == 130
     assert list((tmp_path / "t").iterdir()) == []
+
+
+def test_plan_refuses_what_the_recording_would(run, model, tokens, tmp_path):
+    words = ["--model", model, "--tokens", tokens, "--decode", 6, "--out", tmp_path / "t", "--plan"]
+    code, _, err = run("record", *words, "--prefill", 100000)
+    assert code == 1
+    assert "--prefill is 100000" in err
+    code, _, err = run("record", *words, "--prefill", 24, "--column-sums", "fused")
+    assert code == 1
+    assert "need a CUDA device" in err
+
+
+def test_verify_takes_a_folder_of_traces(run, model, tokens, tmp_path):
+    words = ["--model", model, "--tokens", tokens, "--prefill", 24, "--decode", 6, "--quiet"]
+    assert run("record", *words, "--out", tmp_path / "t")[0] == 0
+    code, out, _ = run("verify", tmp_path / "t")
+    assert code == 0
+    assert "ids: whole (4 layers, 24+6 tokens)" in out

@@ -48,3 +48,18 @@ def test_regret_is_the_difference_of_the_means(frame):
 def test_policies_without_their_bounds_are_left_out(frame):
     assert "R3-full-only" not in regret(frame)["policy"].to_list()
     assert regret(frame.filter(pl.col("policy").is_in(["R3", "R2"]))).is_empty()
+
+
+def test_only_the_arms_of_their_own_are_chance(frame):
+    """Random policies that someone asked for beside the arms change nobody's number."""
+    more = pl.concat(
+        frame.filter(policy="R3[key_norm]").with_columns(policy=pl.lit(name)) for name in ("R3[random]", "R3[random:7]")
+    )
+    one, other = (regret(rows).filter(policy="R3") for rows in (frame, pl.concat([frame, more])))
+    assert one.equals(other)
+
+
+def test_one_of_two_articles_gives_no_interval_of_regret(frame):
+    partly = frame.filter((pl.col("policy") != "R3") | (pl.col("trace") == "t1"))
+    row = regret(partly).filter(policy="R3").row(0, named=True)
+    assert row["regret_low"] != row["regret_low"]

@@ -1,6 +1,7 @@
 """The table of a sweep says what measuring each setting alone says, with what chance and foresight would miss."""
 
 import json
+from dataclasses import replace
 
 import polars as pl
 import pytest
@@ -82,3 +83,30 @@ def test_the_command_prints_what_the_table_says(folder, table, tmp_path):
     printed = CliRunner().invoke(app, ["sweep-table", str(folder)]).stdout
     assert "R3[irreversible]" in printed
     assert CliRunner().invoke(app, ["sweep-table", str(folder), "--metric", "nothing"]).exit_code != 0
+
+
+def test_a_sweep_in_which_nothing_fits_is_refused(sweep, tmp_path):
+    with pytest.raises(InputError, match="no setting of the sweep fits any trace"):
+        run(small_sweep(sweep.traces, budgets=("1/50",), skip_impossible=True), tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_device_that_is_not_there_claims_no_folder(sweep, tmp_path):
+    with pytest.raises(InputError, match="device 'cuda:99' is not there"):
+        run(small_sweep(sweep.traces, options=replace(SMALL, device="cuda:99")), tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_model_that_the_sweep_has_not_names_those_it_has(folder):
+    with pytest.raises(InputError, match="model 'other' is not in this sweep; there are random"):
+        read(folder).of("other")
+
+
+def test_policies_with_windows_of_their_own_don_t_hide_what_varies(sweep, tmp_path):
+    traces = sweep.traces
+    grid = small_sweep(traces, policies=("R2", "R3"), windows=(), bits=(2, 4), budgets=("1/2",))
+    run(grid, tmp_path / "sweep")
+    done = CliRunner().invoke(
+        app, ["sweep-figure", "sensitivity", str(tmp_path / "sweep"), "--out", str(tmp_path / "x.svg")]
+    )
+    assert done.exit_code == 0, done.output

@@ -3,16 +3,19 @@
 import csv
 import io
 import json
+from pathlib import Path
 
 import frames
 import polars as pl
 import pytest
 
 from qevict_diag.analyses import claims
+from qevict_diag.budget import Budget
 from qevict_diag.errors import InputError
 from qevict_diag.figures import claims_table, tables
 from qevict_diag.figures.tables import model, parts, table14, table15, table18
 from qevict_diag.figures.tables.model import Column, Table
+from qevict_diag.plan import Settings
 
 
 @pytest.fixture(scope="module")
@@ -195,3 +198,31 @@ def test_a_table_of_missed_mass_asks_for_its_bounds():
     assert "R1[irreversible]" in tables.TABLES["14"].bounds
     assert "R3[random:2]" in tables.TABLES["18"].bounds
     assert tables.TABLES["16"].bounds == ()
+
+
+def test_a_ratio_over_nothing_is_empty_in_every_format(measured):
+    frame, used = measured
+    still = (pl.col("metric") == "transitions") & (pl.col("group") == "01")
+    quiet = frame.with_columns(
+        pl.when(still).then(0.0).otherwise(pl.col(name)).alias(name) for name in ("value", "numerator")
+    )
+    table = tables.build("17a", quiet, used)
+    assert table.frame["ratio"].is_nan().all()
+    assert all(row["ratio"] is None for row in json.loads(model.as_json(table))["rows"])
+    infinite = Table("t", "t", pl.DataFrame({"x": [float("inf")]}), ())
+    assert model.records(infinite)["rows"] == [{"x": None}]
+
+
+def test_the_settings_are_under_the_table(measured):
+    settings = Settings(budget=Budget("1/10", bits=4), horizon=16)
+    note = tables.build("14", *measured, 3, settings, "512+256").notes[-1]
+    for told in ("512+256", "budget 1/10", "4 bits", "horizon 16"):
+        assert told in note
+
+
+def test_the_ending_names_the_format():
+    assert model.form_of(None, Path("t.csv")) == "csv"
+    assert model.form_of(None, Path("t.tex")) == "latex"
+    assert model.form_of(None, None) == model.form_of(None, Path("t.txt")) == "md"
+    with pytest.raises(InputError, match="ends as csv does, --format is md"):
+        model.form_of("md", Path("t.csv"))
