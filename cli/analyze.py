@@ -39,6 +39,7 @@ def analyze(
     from qevict_diag.analyses.summary import readable, summarize
     from qevict_diag.cli.progress import layers_bar
     from qevict_diag.cli.show import check_suffix, print_frame, write_frame
+    from qevict_diag.errors import InputError
     from qevict_diag.measure import measure, metric_names, one_model
     from qevict_diag.policies import policies
 
@@ -53,6 +54,13 @@ def analyze(
         one_model(opened, "--mix-models")
     with layers_bar("replaying", opened, quiet) as progress:
         frame = measure(opened, chosen, names, settings, also=also, min_inactive=min_inactive, progress=progress).frame
+    missing = sorted(set(names) - set(frame["metric"].unique()))
+    if missing:
+        told = f"no rows of {', '.join(missing)} for {', '.join(one.name for one in chosen)}"
+        hint = "QSA and R_Q need a quantized tier with room (R3, R4, --quantized-fraction above 0)"
+        if len(missing) == len(names):
+            raise InputError(f"{told}; {hint}")
+        typer.echo(f"{told}; {hint}", err=True)
     if out is not None:
         write_frame(frame, out)
     summary = summarize(frame, min_inactive)

@@ -59,10 +59,11 @@ def save(figure: Figure, path: Path) -> Path:
 
 
 def picture_kind(path: Path) -> str:
-    """Tell the format from the ending; InputError for one that is not in `FORMATS`."""
+    """Tell the format from the ending; InputError for one not in `FORMATS`, and where no file can be written."""
     kind = path.suffix.removeprefix(".").lower()
     if kind not in FORMATS:
         raise InputError(f"figure file {path.name}: the ending must be one of .{', .'.join(FORMATS)}")
+    atomic.check_target(path)
     return kind
 
 

@@ -91,6 +91,15 @@ def test_a_policy_named_twice_is_measured_once(traces):
     assert json.loads(once) == json.loads(twice)
 
 
+def test_a_metric_without_rows_is_said(traces):
+    words = ("analyze", traces, "--budget", "1/2", "--policy", "R2", "--quiet", "--json")
+    done = run(*words, "--metric", "qsa", "--metric", "churn")
+    assert done.exit_code == 0, done.output
+    assert "no rows of qsa for R2; QSA and R_Q need a quantized tier" in done.stderr
+    assert {row["metric"] for row in json.loads(done.stdout)} == {"churn"}
+    assert "need a quantized tier" in str(run(*words, "--metric", "qsa").exception)
+
+
 def test_a_horizon_that_no_event_has_is_refused(traces):
     done = run("analyze", traces, "--metric", "fmm", "--horizon", 1000, "--budget", "1/2", "--quiet")
     assert "has 90 decode queries" in str(done.exception)
