@@ -55,10 +55,11 @@ def settings(
     return Settings(room, Readings.parse(reading or []), horizon, device=device, dtype=getattr(torch, dtype))
 
 
-def open_traces(paths: list[Path]) -> "list[Trace]":
+def open_traces(paths: list[Path], *, one_length: bool = True) -> "list[Trace]":
     """Open trace folders; a folder that is no trace itself stands for the traces in it.
 
-    InputError for two traces of one name: rows are told apart by it, so they would be counted as one article.
+    InputError for two traces of one name: rows are told apart by it, so they would be counted as one article. Unless
+    they are of ``one_length``, traces of different lengths may have one name: they are never measured together.
     """
     from qevict_diag.errors import InputError, TraceError
     from qevict_diag.trace import Trace
@@ -70,9 +71,9 @@ def open_traces(paths: list[Path]) -> "list[Trace]":
     if not found:
         raise TraceError("no trace given; name trace folders, or a folder of traces as written by `record --out`")
     opened = [Trace.open(path) for path in found]
-    names = [trace.name for trace in opened]
-    for trace in opened:
-        if names.count(trace.name) > 1:
+    names = [(trace.name, None if one_length else trace.shape) for trace in opened]
+    for trace, name in zip(opened, names, strict=True):
+        if names.count(name) > 1:
             raise InputError(
                 f"trace name {trace.name} stands twice, once at {trace.path}; give each trace its own name"
             )

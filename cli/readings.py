@@ -47,7 +47,7 @@ def readings(
         print_frame(_catalogue(), as_json=as_json)
         return
     settings = options.settings(budget, sinks, recent, quantized_fraction, bits, horizon, None, device)
-    opened = options.open_traces(traces)
+    opened = options.open_traces(traces, one_length=False)
     one_model(opened)
     with progress_bar("replaying under each reading", quiet) as progress:
         labels = reading or sensitivity.alternatives()

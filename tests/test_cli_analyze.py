@@ -126,3 +126,16 @@ def test_two_tiers_have_no_quantized_bits():
     rows = {row["policy"]: row for row in json.loads(run("budget", "--json").stdout)}
     assert rows["R1"]["bits_per_quantized_element"] is None
     assert rows["R3"]["bits_per_quantized_element"] == pytest.approx(4.125)
+
+
+def test_readings_take_one_article_at_two_lengths(tmp_path):
+    """Promotion is measured on traces that decode more than they prefill: the same texts, recorded once more."""
+    for folder, prefill, decode in (("early", 150, 90), ("late", 90, 150)):
+        for seed, name in enumerate(("a", "b")):
+            write_trace(tmp_path / folder / name, seed, prefill=prefill, decode=decode)
+    words = ("readings", tmp_path / "early", tmp_path / "late", "--budget", "1/2", "--reading", "scope=head", "--quiet")
+    done = run(*words, "--json")
+    assert done.exit_code == 0, done.output
+    assert {row["reading"] for row in json.loads(done.stdout)} == {"", "scope=head"}
+    again = run("readings", tmp_path / "early", tmp_path / "early", "--budget", "1/2", "--quiet")
+    assert "stands twice" in str(again.exception)
