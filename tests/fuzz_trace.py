@@ -48,32 +48,43 @@ SCALARS = (
 
 
 def tiny_trace(target: Path) -> Path:
-    """A whole trace of 2 layers, 2 heads, 1 KV head, width 4 and 6 + 3 positions, made without a model."""
+    """A whole trace of 3 layers, 2 heads, 1 KV head, width 4 and 6 + 3 positions, made without a model.
+
+    Its heads are some of a larger model's, and the last layer reads the keys of the first.
+    """
     draw = torch.Generator().manual_seed(0)
     angle = torch.arange(9.0)[:, None] * torch.tensor([1.0, 0.1, 1.0, 0.1])
+    rotary = {"rope": "rope0", "rope_style": "half", "rotary_dim": 4}
+    some = {"head_numbers": (2, 3), "kv_head_numbers": (1,)}
     specs = [
-        AttentionSpec(0, 0.5, rope="rope0", rope_style="half", rotary_dim=4),
-        AttentionSpec(1, 0.5, sliding_window=4, softcap=5.0, sink_logits=(0.5, -1.0)),
+        AttentionSpec(0, 0.5, **rotary, **some),
+        AttentionSpec(1, 0.5, sliding_window=4, softcap=5.0, sink_logits=(0.5, -1.0), **some),
+        AttentionSpec(2, 0.5, kv_of=0, **rotary, **some),
     ]
+    caches = {}
     with TraceWriter(target) as writer:
         writer.write_tokens(torch.randint(0, 50, (9,), generator=draw))
         writer.write_rope({"cos.rope0": angle.cos(), "sin.rope0": angle.sin()})
         for spec in specs:
-            writer.write_layer(spec.layer, _layer(spec, draw, angle))
-        shape = dict(layers=2, heads=2, kv_heads=1, head_dim=4, value_dim=3, prefill=6, decode=3, vocab=50)
+            caches[spec.layer] = caches[spec.kv_of] if spec.kv_of is not None else _cache(spec, draw, angle)
+            own = {} if spec.kv_of is not None else caches[spec.layer]
+            writer.write_layer(spec.layer, own | _layer(spec, draw, caches[spec.layer]["key"]))
+        shape = dict(layers=3, heads=2, kv_heads=1, head_dim=4, value_dim=3, prefill=6, decode=3, vocab=50)
         manifest = {"format": FORMAT, "version": VERSION, "shape": shape, "model": {"id": "tiny"}}
         manifest |= {"attention": [spec_to_json(spec) for spec in specs], "prompt_queries": {"first": 4, "count": 2}}
         manifest |= {"source": {"name": "none", "text_sha256": "0" * 64, "continuation": "teacher", "seed": 0}}
         return writer.publish(manifest | {"recorder": {}, "software": {}, "created": "2026-01-01T00:00:00+00:00"})
 
 
-def _layer(spec, draw, angle):
-    query, key, value = (torch.randn(shape, generator=draw) for shape in ((2, 9, 4), (1, 9, 4), (1, 9, 3)))
-    if spec.rope:
-        key = rotate(key, angle.cos(), angle.sin(), "half")
+def _cache(spec, draw, angle):
+    key, value = (torch.randn(shape, generator=draw) for shape in ((1, 9, 4), (1, 9, 3)))
+    return {"key": rotate(key, angle.cos(), angle.sin(), "half") if spec.rope else key, "value": value}
+
+
+def _layer(spec, draw, key):
+    query = torch.randn((2, 9, 4), generator=draw)
     mass, lse = column_sums(query[:, :6], key[:, :6], spec), row_lse(query[:, 6:], key, spec, 6)
-    names = {"query": query[:, 6:], "key": key, "value": value, "prompt_mass": mass, "prompt_query": query[:, 4:6]}
-    return names | {"lse": lse}
+    return {"query": query[:, 6:], "prompt_mass": mass, "prompt_query": query[:, 4:6], "lse": lse}
 
 
 def answers(folder: Path) -> list[torch.Tensor]:
@@ -84,6 +95,7 @@ def answers(folder: Path) -> list[torch.Tensor]:
         layer = trace.layer(number)
         found += [layer.query, layer.key, layer.value, layer.prompt_mass, layer.lse]
         found += [layer.attention(), layer.prompt_attention(), layer.key_pre_rope()]
+        found += [torch.tensor(numbers) for numbers in (layer.head_numbers, layer.kv_head_numbers)]
     summary(trace)
     trace.verify()
     return found
