@@ -73,9 +73,8 @@ class SweepFolder:
             with atomic.replacing(self.part(task.name)) as scratch:
                 scratch.write_bytes(content)
             atomic.write_text(self.parts / f"{task.name}.json", text + "\n")
-        except (OSError, InputError) as error:
-            reason = getattr(error, "strerror", None) or error
-            raise SweepError(f"cannot write a part into {self.parts} ({reason}); make room and sweep again") from error
+        except InputError as error:
+            raise SweepError(f"cannot write a part into {self.parts}: {error}; then sweep again") from error
         return len(content)
 
     def manifest(self) -> dict[str, Any]:
@@ -106,16 +105,18 @@ class SweepFolder:
         atomic.write_text(self.path / MANIFEST, text + "\n")
 
     @contextmanager
-    def locked(self) -> Iterator[None]:
-        """Hold the folder for one process; SweepError when another one sweeps into it. A killed one lets go."""
+    def locked(self) -> Iterator[bool]:
+        """Hold the folder for one process; SweepError when another one sweeps into it. A killed one lets go.
+
+        Gives whether it is held: a file system without locks cannot say who else is at work.
+        """
         try:
             self.parts.mkdir(parents=True, exist_ok=True)
             handle = os.open(self.path / LOCK, os.O_RDWR | os.O_CREAT, 0o666)
         except OSError as error:
             raise SweepError(f"cannot write into {self.path} ({error.strerror}); choose another --out") from error
         try:
-            self._lock(handle)
-            yield
+            yield self._lock(handle)
         finally:
             os.close(handle)
 
@@ -124,13 +125,14 @@ class SweepFolder:
         for path in self.parts.glob(".*"):
             path.unlink(missing_ok=True)
 
-    def _lock(self, handle: int) -> None:
+    def _lock(self, handle: int) -> bool:
         try:
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError as error:
             raise SweepError(f"another process sweeps into {self.path}; wait for it, or give another --out") from error
         except OSError:
-            return  # a file system without locks: parts are still written whole, and the same whoever writes them
+            return False  # no locks: parts are still written whole, and the same whoever writes them
+        return True
 
 
 def encoded(frame: pl.DataFrame) -> bytes:

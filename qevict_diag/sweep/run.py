@@ -41,12 +41,14 @@ def run(
         raise InputError("no setting of the sweep fits any trace; give larger budgets or smaller windows")
     if (engine or Engine()).kind == "loky":
         torch_device(sweep.options.device)  # refused before the folder is claimed
-    with target.locked():
+    with target.locked() as alone:
         target.claim(describe(sweep, traces, todo))
-        target.remove_leftovers()
+        if alone:  # what others are writing looks like what killed workers have left
+            target.remove_leftovers()
         missing = [task for task in todo if not target.has(task.name)]
         _compute(missing, target, engine or Engine(), len(todo), progress)
-        target.remove_leftovers()
+        if alone:
+            target.remove_leftovers()
     return Finished(len(todo), len(missing))
 
 
