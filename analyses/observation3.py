@@ -12,6 +12,7 @@ import polars as pl
 from qevict_diag import statistics
 from qevict_diag.analyses import published
 from qevict_diag.analyses.cells import Cells, Grid, cells, grid, rows_of
+from qevict_diag.statistics import ratios
 
 LIR_KEYS = ("policy", "reading", "budget", "group", "lag")
 TRANSITION_KEYS = ("policy", "reading", "budget", "lag")
@@ -87,18 +88,14 @@ def transitions(frame: pl.DataFrame, over: Grid | None = None) -> pl.DataFrame:
     rows = rows_of(frame, "transitions")
     sides = [_side(rows.filter(pl.col("group") == group), over, f"p{group}") for group in ("01", "10")]
     both = sides[0].join(sides[1], on=TRANSITION_KEYS, how="full", coalesce=True, nulls_equal=True)
-    table = both.with_columns(ratio=_over("p10", "p01"), capacity_ratio=_over("p01_pairs", "p10_pairs")).sort(
-        TRANSITION_KEYS
-    )
+    p01, p10, from_out, from_in = (both[name].to_numpy() for name in ("p01", "p10", "p01_pairs", "p10_pairs"))
+    over_each_other = {"ratio": ratios(p10, p01), "capacity_ratio": ratios(from_out, from_in)}
+    table = both.with_columns(**{name: pl.Series(found) for name, found in over_each_other.items()})
+    table = table.sort(TRANSITION_KEYS)
     for kind in ("P01", "P10"):
         look = partial(_published, kind)
         table = published.attach(table, f"published_{kind.lower()}", ["policy", "lag"], look)
     return table
-
-
-def _over(numerator: str, denominator: str) -> pl.Expr:
-    """A ratio of columns, NaN where the denominator is 0."""
-    return pl.when(pl.col(denominator) != 0).then(pl.col(numerator) / pl.col(denominator)).otherwise(float("nan"))
 
 
 def _side(rows: pl.DataFrame, over: Grid, name: str) -> pl.DataFrame:

@@ -47,5 +47,5 @@ def _draw(kind: str, frames: "SweepFrames", metric: str, policy: str) -> "Figure
     if kind == "pareto":
         return cast("Figure", sweep_figures.plot_pareto(rows, frames.bytes.collect()).get_figure())
     if kind == "sensitivity":
-        return sweep_figures.plot_sensitivities(rows, metric)
+        return sweep_figures.plot_sensitivities(rows, metric, frames.min_inactive)
     return cast("Figure", sweep_figures.plot_heatmap(rows, metric, policy).get_figure())

@@ -68,11 +68,16 @@ def plot_pareto(frame: pl.DataFrame, used: pl.DataFrame, *, ax: Axes | None = No
     return ax
 
 
-def plot_sensitivity(frame: pl.DataFrame, name: str, metric: str = "fmm", *, ax: Axes | None = None) -> Axes:
-    """Plot a metric against one axis of the sweep (`PANELS`), everything else at its reference value."""
+def plot_sensitivity(
+    frame: pl.DataFrame, name: str, metric: str = "fmm", min_inactive: int = 3, *, ax: Axes | None = None
+) -> Axes:
+    """Plot a metric against one axis of the sweep (`PANELS`), everything else at its reference value.
+
+    ``min_inactive`` is the m at which Global LIR is shown.
+    """
     if name not in PANELS:
         raise InputError(f"axis {name!r}: there are {', '.join(PANELS)}")
-    shown = varied(points(frame, metric), name)
+    shown = varied(points(frame, metric, min_inactive), name)
     places = sorted(shown[name].unique().to_list(), key=Fraction)
     shown = shown.with_columns(place=pl.col(name).replace_strict(places, range(len(places)), return_dtype=pl.Float64))
     with style():
@@ -87,9 +92,9 @@ def plot_sensitivity(frame: pl.DataFrame, name: str, metric: str = "fmm", *, ax:
     return ax
 
 
-def plot_sensitivities(frame: pl.DataFrame, metric: str = "fmm") -> Figure:
+def plot_sensitivities(frame: pl.DataFrame, metric: str = "fmm", min_inactive: int = 3) -> Figure:
     """Draw a panel for every axis that the sweep varies, side by side: the counterpart of the paper's Tables 11-13."""
-    found = points(frame, metric)
+    found = points(frame, metric, min_inactive)
     names = [name for name in PANELS if not varying(found, name).is_empty()]
     if not names:
         raise InputError(
@@ -101,7 +106,7 @@ def plot_sensitivities(frame: pl.DataFrame, metric: str = "fmm") -> Figure:
         axes = figure.subplots(1, len(names), sharey=True, squeeze=False)[0]
         axes[0].set_ylim(low - (high - low) * 0.08, high + (high - low) * 0.05)
         for name, ax in zip(names, axes, strict=True):
-            plot_sensitivity(frame, name, metric, ax=ax)
+            plot_sensitivity(frame, name, metric, min_inactive, ax=ax)
             ax.set_title(PANELS[name][1])
         for ax in axes[1:]:
             ax.set_ylabel("")
@@ -111,7 +116,7 @@ def plot_sensitivities(frame: pl.DataFrame, metric: str = "fmm") -> Figure:
 
 
 def plot_heatmap(frame: pl.DataFrame, metric: str = "fmm", policy: str = "R3", *, ax: Axes | None = None) -> Axes:
-    """Map a metric of one policy over layers and heads; over layers and events, or lags, where it has no heads."""
+    """Map a metric of one policy over layers and heads; over layers and events, or lags (m of a LIR), without heads."""
     one_model(frame)
     rows = held(one_group(rows_of(frame, metric, policy=policy), metric), ())
     across = next(name for name in ("head", "event", "lag") if rows[name].null_count() < len(rows))

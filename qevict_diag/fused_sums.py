@@ -11,14 +11,16 @@ import math
 import torch
 from torch import Tensor
 
+from qevict_diag.errors import InputError
 from qevict_diag.layer_trace import AttentionSpec
 
 _TILE_BYTES = 32 << 10  # of queries or keys on the chip at a time
 
 
-def available(query: Tensor) -> bool:
-    """Whether the kernels can run on ``query``: it lies on CUDA and Triton is there."""
-    return query.is_cuda and importlib.util.find_spec("triton") is not None
+def require(device: torch.device) -> None:
+    """InputError unless the kernels can run on ``device``: it is CUDA, and Triton is there."""
+    if device.type != "cuda" or importlib.util.find_spec("triton") is None:
+        raise InputError("fused column sums need a CUDA device and Triton; use --column-sums exact")
 
 
 def column_sums(query: Tensor, key: Tensor, spec: AttentionSpec, offset: int = 0) -> Tensor:

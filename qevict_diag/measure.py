@@ -170,7 +170,7 @@ def decisions(run: Replay, trace: str) -> pl.DataFrame:
     """Tier of every complete window at every event, one row each; a column ``unit`` where heads have own sets."""
     axes = {
         "layer": run.layers,
-        "unit": run.units,
+        "unit": run.unit_numbers,
         "event": range(run.grid.events),
         "window": range(run.grid.count),
     }
@@ -178,5 +178,5 @@ def decisions(run: Replay, trace: str) -> pl.DataFrame:
     frame = rows(axes, tier=run.tier, complete=complete).filter(pl.col("complete") == 1)
     words = {float(tier): tier.word for tier in Tier}
     named = frame.with_columns(pl.col("tier").replace_strict(words, return_dtype=pl.String))
-    schema = DECISIONS | ({} if run.units == (None,) else {"unit": pl.Int32()})
+    schema = DECISIONS | ({} if run.unit_numbers == (None,) else {"unit": pl.Int32()})
     return conform(named, schema, trace=trace, policy=run.policy.name)

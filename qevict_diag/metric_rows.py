@@ -143,7 +143,7 @@ def oracle_selection(run: Replay, exists: Tensor) -> Tensor:
 
 def _axes(run: Replay, **more: Sequence[int]) -> dict[str, Sequence[int | None]]:
     """Axes of a tensor [layer, unit, ..]: units are named in ``head``, which is null when the layer is one unit."""
-    return {"layer": run.layers, "head": run.units, **more}
+    return {"layer": run.layers, "head": run.unit_numbers, **more}
 
 
 def _timed(run: Replay, frame: pl.DataFrame) -> pl.DataFrame:

@@ -90,7 +90,7 @@ def _load_folder(name: str, options: dict[str, Any]) -> tuple[Any, Any]:
         return model, None  # bare weights: --tokens still works
     try:
         return model, AutoTokenizer.from_pretrained(name)
-    except Exception as error:  # a tokenizer may fail in any of its libraries; texts then cannot be read
+    except Exception as error:  # the tokenizers library raises bare Exceptions for a file it cannot read
         raise ModelError(
             f"cannot load the tokenizer of {name!r} ({first_line(error)}); repair it, or remove its files and give "
             "token ids with --tokens"

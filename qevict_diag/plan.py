@@ -8,7 +8,7 @@ from torch import Tensor
 
 from qevict_diag.blocks import GridKey
 from qevict_diag.budget import Budget, Capacity, Geometry, capacity
-from qevict_diag.errors import InputError
+from qevict_diag.errors import within
 from qevict_diag.layer_trace import TraceShape
 from qevict_diag.policies import DEFINED_BY_WINDOW, POLICIES, Policy
 from qevict_diag.readings import Readings
@@ -31,8 +31,7 @@ class Settings:
     block_bytes: int = 512 * MIB
 
     def __post_init__(self) -> None:
-        if self.horizon < 1:
-            raise InputError(f"horizon {self.horizon}: must be at least 1 decode query")
+        within("horizon", self.horizon, 1)
 
 
 @dataclass(frozen=True)

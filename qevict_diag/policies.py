@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field, fields, replace
 from importlib.metadata import entry_points
 
-from qevict_diag.errors import InputError
+from qevict_diag.errors import InputError, within
 from qevict_diag.estimators import ESTIMATORS, CumulativeAttention, Ranking
 
 ENTRY_POINTS = "qevict_diag.estimators"
@@ -31,8 +31,7 @@ class Policy:
     estimator: Ranking = field(default_factory=CumulativeAttention)
 
     def __post_init__(self) -> None:
-        if self.window < 1:
-            raise InputError(f"policy {self.name}: window {self.window} must be at least 1")
+        within(f"policy {self.name}: window", self.window, 1)
 
 
 POLICIES: dict[str, Policy] = {

@@ -61,7 +61,7 @@ class Replay:
         return self.plan.capacity
 
     @property
-    def units(self) -> tuple[int | None, ...]:
+    def unit_numbers(self) -> tuple[int | None, ...]:
         """Numbers of the heads that have a set of windows each (reading A); None alone when the layer has one set."""
         return {"layer": (None,), "kv_head": self.kv_heads, "head": self.heads}[self.plan.settings.readings.scope]
 
@@ -188,7 +188,8 @@ def initial_state(plan: Plan, block: LayerBlock) -> CacheState:
         importance = ranking.tiers(future_view(plan, block), plan.capacity)
     else:
         importance = ranking.init(prompt_view(plan, block))
-    counted_late = plan.settings.readings.newcomer_history == "local_exit" and getattr(ranking, "sums", False)
+    sums = isinstance(ranking, Estimator) and ranking.sums
+    counted_late = plan.settings.readings.newcomer_history == "local_exit" and sums
     offset = torch.zeros(shape, dtype=torch.float64, device=block.device) if counted_late else None
     return CacheState(Assignment.initial(shape, block.device), importance, offset)
 

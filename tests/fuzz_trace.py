@@ -225,7 +225,7 @@ def attempt(original: Path, expected: list[torch.Tensor], seed: int) -> str:
             found = answers(folder)
         except TraceError:
             return "refused"
-        except Exception as error:
+        except Exception as error:  # any error but TraceError is what fuzzing looks for; the seed is added to it
             raise AssertionError(f"seed {seed}, {what}: {type(error).__name__}: {error}") from error
     if len(found) == len(expected) and all(torch.equal(a, b) for a, b in zip(found, expected, strict=True)):
         return "same"

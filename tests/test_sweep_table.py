@@ -110,3 +110,15 @@ def test_policies_with_windows_of_their_own_don_t_hide_what_varies(sweep, tmp_pa
         app, ["sweep-figure", "sensitivity", str(tmp_path / "sweep"), "--out", str(tmp_path / "x.svg")]
     )
     assert done.exit_code == 0, done.output
+
+
+def test_the_m_that_the_sweep_was_asked_for_is_shown(sweep, tmp_path):
+    options = replace(SMALL, metrics=("lir",), min_inactive=2)
+    run(small_sweep(sweep.traces, policies=("R3",), budgets=("1/2",), windows=(4,), options=options), tmp_path / "lir")
+    frames = read(tmp_path / "lir")
+    assert frames.min_inactive == 2
+    rows = frames.measurements.collect()
+    table = sweep_table(rows, frames.bytes.collect(), "lir", frames.min_inactive).filter(policy="R3")
+    shown = rows.filter(metric="lir", policy="R3", group="policy", reading="", lag=2)
+    assert (table["lag"][0], table["group"][0]) == (2, "policy")
+    assert table["estimate"][0] == pytest.approx(shown["numerator"].sum() / shown["denominator"].sum())

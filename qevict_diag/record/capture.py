@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from qevict_diag import fused_sums
-from qevict_diag.errors import InputError, RecordError
+from qevict_diag.errors import RecordError
 from qevict_diag.layer_trace import AttentionSpec, visible
 from qevict_diag.products import attention_output, column_sums, row_lse
 from qevict_diag.record.interface import AttentionCall
@@ -170,8 +170,7 @@ class Capture:
     def _prompt_sums(self, query: Tensor, key: Tensor, spec: AttentionSpec, first: int) -> Tensor:
         """Exact column sums of the queries from ``first`` on, or their estimate from the probes among them."""
         if self._options.fused:
-            if not fused_sums.available(query):
-                raise InputError("fused column sums need a CUDA device and Triton; use --column-sums exact")
+            fused_sums.require(query.device)
             return fused_sums.column_sums(query, key, spec, first)
         if self._probes is None:
             return column_sums(query, key, spec, first, self._options.block_bytes)

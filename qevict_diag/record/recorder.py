@@ -14,6 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from qevict_diag import fused_sums
 from qevict_diag.articles import Source, unique_names
 from qevict_diag.errors import InputError
 from qevict_diag.models import identify
@@ -98,8 +99,8 @@ def check(model: Any, tokenizer: Any, sources: Sequence[Source], options: Record
     """The prompts of a recording, if model and options allow it at all; InputError otherwise, before anything runs."""
     if model.dtype not in STORED:
         raise InputError(f"the model computes in {model.dtype}, which a trace cannot hold; load it in float32")
-    if options.fused and input_device(model).type != "cuda":
-        raise InputError("fused column sums need a CUDA device and Triton; use --column-sums exact")
+    if options.fused:
+        fused_sums.require(input_device(model))
     return [tokenize(tokenizer, source, options, vocabulary(model)) for source in sources]
 
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import joblib
 
-from qevict_diag.errors import InputError, SweepError
+from qevict_diag.errors import InputError, SweepError, within
 
 ENGINES = ("loky", "dask", "ray")
 CONNECT_SECONDS = 10
@@ -30,8 +30,7 @@ class Engine:
     def __post_init__(self) -> None:
         if self.kind not in ENGINES:
             raise InputError(f"engine {self.kind!r}: allowed are {', '.join(ENGINES)}")
-        if self.workers < 1:
-            raise InputError(f"workers {self.workers}: must be at least 1")
+        within("workers", self.workers, 1)
         if self.kind == "dask" and not self.scheduler:
             raise InputError("engine dask needs --scheduler ADDRESS, as `dask scheduler` prints it (tcp://HOST:8786)")
         if self.kind == "loky" and self.scheduler:

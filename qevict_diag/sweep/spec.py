@@ -17,7 +17,7 @@ from itertools import product
 import torch
 
 from qevict_diag.budget import Budget, exact
-from qevict_diag.errors import InputError
+from qevict_diag.errors import InputError, within
 from qevict_diag.estimators import RandomRanking
 from qevict_diag.measure import metric_names
 from qevict_diag.plan import Settings
@@ -44,8 +44,7 @@ class Options:
         object.__setattr__(self, "metrics", metric_names(self.metrics))
         if self.dtype not in DTYPES:
             raise InputError(f"dtype {self.dtype!r}: allowed are {', '.join(DTYPES)}")
-        if self.min_inactive < 1:
-            raise InputError(f"min-inactive {self.min_inactive}: must be at least 1 event")
+        within("min-inactive", self.min_inactive, 1)
 
 
 @dataclass(frozen=True)
@@ -132,8 +131,7 @@ class Sweep:
                 raise InputError(f"a sweep without {name.replace('_', ' ')}: give at least one")
             object.__setattr__(self, name, values)
         for name in ("draws", "layers_per_task"):
-            if getattr(self, name) < 1:
-                raise InputError(f"{name.replace('_', ' ')} {getattr(self, name)}: must be at least 1")
+            within(name.replace("_", " "), getattr(self, name), 1)
         if self.regret and "fmm" not in self.options.metrics:
             raise InputError("regret is a difference of Future Missed Mass; sweep the metric fmm too")
         for setting in self.settings():
