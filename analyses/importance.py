@@ -6,8 +6,8 @@ default, cumulative attention) and ``R3[estimator]``.
 
 import polars as pl
 
-from qevict_diag.analyses.cells import Grid, How, cells, estimates, grid, pooled_ratios, rows_of
-from qevict_diag.statistics import articles_of, interval_of
+from qevict_diag.analyses.estimates import Grid, How, cells, estimates, grid, pooled_ratios, rows_of
+from qevict_diag.statistics.intervals import articles_of, interval_of
 
 DEFAULT = "cumulative"
 ESTIMATORS = ("decayed", "persistence", "observation", "key_norm", "value_weighted", "random", "oracle", "irreversible")

@@ -6,7 +6,7 @@ Table 14 and Figure 1(a); paper, section 3 and Appendix I.2.
 import polars as pl
 
 from qevict_diag.analyses import published
-from qevict_diag.analyses.cells import Grid, cells, described, estimates, grid, rows_of, window_of
+from qevict_diag.analyses.estimates import Grid, cells, described, estimates, grid, rows_of, window_of
 
 POLICIES = ("R1", "R2", "R3", "R4", "R3-full-only")
 KEYS = ("policy", "reading", "budget")

@@ -6,7 +6,7 @@ Figure 1(b) and Table 15; paper, section 3 and Appendix I.3.
 import polars as pl
 
 from qevict_diag.analyses import published
-from qevict_diag.analyses.cells import Grid, How, estimates, grid, rows_of
+from qevict_diag.analyses.estimates import Grid, How, estimates, grid, rows_of
 
 GROUPS = ("full", "quantized", "evicted", "local")
 KEYS = ("policy", "reading", "budget")

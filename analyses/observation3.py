@@ -9,10 +9,10 @@ from functools import partial
 import numpy as np
 import polars as pl
 
-from qevict_diag import statistics
 from qevict_diag.analyses import published
-from qevict_diag.analyses.cells import Cells, Grid, cells, grid, rows_of
-from qevict_diag.statistics import ratios
+from qevict_diag.analyses.estimates import Cells, Grid, cells, grid, rows_of
+from qevict_diag.statistics import intervals
+from qevict_diag.statistics.intervals import ratios
 
 LIR_KEYS = ("policy", "reading", "budget", "group", "lag")
 TRANSITION_KEYS = ("policy", "reading", "budget", "lag")
@@ -51,10 +51,10 @@ def lir(frame: pl.DataFrame, over: Grid | None = None) -> pl.DataFrame:
 
 
 def _lir_row(rescued: np.ndarray, eligible: np.ndarray, over: Grid) -> tuple:
-    interval = statistics.two_level(rescued, eligible, over.weights)
-    pooled = statistics.wilson(int(rescued.sum()), int(eligible.sum()))
+    interval = intervals.two_level(rescued, eligible, over.weights)
+    pooled = intervals.wilson(int(rescued.sum()), int(eligible.sum()))
     rng = np.random.default_rng(over.seed)
-    traces = statistics.trace_bootstrap(rescued.sum(1), eligible.sum(1), rng)
+    traces = intervals.trace_bootstrap(rescued.sum(1), eligible.sum(1), rng)
     return (
         *(interval.estimate, interval.low, interval.high),
         *(pooled.low, pooled.high, traces.low, traces.high),
@@ -102,7 +102,7 @@ def _side(rows: pl.DataFrame, over: Grid, name: str) -> pl.DataFrame:
     counted = cells(rows, over, TRANSITION_KEYS, "pooled")
     table = []
     for moved, pairs in zip(counted.numerator, counted.denominator, strict=True):
-        interval = statistics.two_level(moved, pairs, over.weights)
+        interval = intervals.two_level(moved, pairs, over.weights)
         table.append((interval.estimate, interval.low, interval.high, int(moved.sum()), int(pairs.sum())))
     names = (name, f"{name}_low", f"{name}_high", f"{name}_moved", f"{name}_pairs")
     return counted.keys.hstack(pl.DataFrame(table, schema=list(names), orient="row"))
@@ -121,10 +121,10 @@ def _groups(histogram: Cells, by: tuple[str, ...]) -> list[tuple[tuple, np.ndarr
 def _median(times: np.ndarray, counts: np.ndarray, over: Grid) -> tuple[float, float, float]:
     """Median of a histogram [time, article, layer] and its bootstrap limits."""
     order = np.argsort(times)
-    draws = statistics.resampled_sums(counts[order], over.weights)
+    draws = intervals.resampled_sums(counts[order], over.weights)
     estimate = weighted_median(times[order], counts[order].sum((1, 2))[None])[0]
-    articles = statistics.articles_of(counts.sum(axis=0))
-    interval = statistics.interval_of(estimate, weighted_median(times[order], draws), articles)
+    articles = intervals.articles_of(counts.sum(axis=0))
+    interval = intervals.interval_of(estimate, weighted_median(times[order], draws), articles)
     return interval.estimate, interval.low, interval.high
 
 

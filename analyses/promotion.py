@@ -9,10 +9,10 @@ from functools import partial
 import numpy as np
 import polars as pl
 
-from qevict_diag import statistics
 from qevict_diag.analyses import published
-from qevict_diag.analyses.cells import Cells, Grid, How, cells, grid, rows_of
-from qevict_diag.statistics import Interval
+from qevict_diag.analyses.estimates import Cells, Grid, How, cells, grid, rows_of
+from qevict_diag.statistics import intervals
+from qevict_diag.statistics.intervals import Interval
 
 WITH, WITHOUT = "R3", "R3-one-way"
 QUANTITIES: tuple[tuple[str, str, How, str], ...] = (
@@ -54,7 +54,7 @@ def compare(frame: pl.DataFrame, min_inactive: int = 3, over: Grid | None = None
         for name, metric, how, better in QUANTITIES
     ]
     table = pl.DataFrame(rows, schema=COLUMNS, orient="row")
-    table = table.with_columns(p_holm=pl.Series(statistics.holm(table["p_value"].to_numpy())))
+    table = table.with_columns(p_holm=pl.Series(intervals.holm(table["p_value"].to_numpy())))
     for side in ("without", "with"):
         table = published.attach(table, f"published_{side}", ["quantity"], partial(published.value, "promotion", side))
     return table
@@ -75,8 +75,8 @@ def _totals(part: Cells) -> Cells:
 
 def _compared(pair: list[Cells], over: Grid) -> tuple[float | int, ...]:
     sums = [(part.numerator[0], part.denominator[0]) for part in pair]
-    without, with_ = (statistics.two_level(*part, over.weights) for part in sums)
-    change = statistics.paired_difference(sums[1], sums[0], over.weights)
+    without, with_ = (intervals.two_level(*part, over.weights) for part in sums)
+    change = intervals.paired_difference(sums[1], sums[0], over.weights)
     limits = [number for part in (without, with_, change.interval) for number in _numbers(part)]
     return (*limits, change.p_value, without.n, len(over.layers))
 

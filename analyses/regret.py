@@ -11,9 +11,9 @@ from collections.abc import Iterable, Mapping
 import numpy as np
 import polars as pl
 
-from qevict_diag.analyses.cells import Cells, Grid, cells, grid, pooled_ratios, rows_of
-from qevict_diag.policies import OPTIMUM, POLICIES, RANDOM, Policy, arm_of, arms_of, base_of, policy
-from qevict_diag.statistics import Floats, articles_of, interval_of
+from qevict_diag.analyses.estimates import Cells, Grid, cells, grid, pooled_ratios, rows_of
+from qevict_diag.policies.policy import OPTIMUM, POLICIES, RANDOM, Policy, arm_of, arms_of, base_of, policy
+from qevict_diag.statistics.intervals import Floats, articles_of, interval_of
 
 DRAWS = 3
 BOUNDED = ("fmm",)  # what random arms and optima are measured by

@@ -3,8 +3,8 @@
 import numpy as np
 import polars as pl
 
-from qevict_diag.analyses.cells import rows_of
-from qevict_diag.survival import SurvivalCurve, kaplan_meier
+from qevict_diag.analyses.estimates import rows_of
+from qevict_diag.statistics.survival import SurvivalCurve, kaplan_meier
 
 KEYS = ("policy", "reading", "group", "lag")
 

@@ -2,7 +2,7 @@
 
 import polars as pl
 
-from qevict_diag.analyses.cells import How, estimates, grid
+from qevict_diag.analyses.estimates import How, estimates, grid
 from qevict_diag.analyses.regret import SCHEMA, regret
 
 HOW: dict[str, How] = {

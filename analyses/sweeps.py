@@ -2,7 +2,7 @@
 
 import polars as pl
 
-from qevict_diag.analyses.cells import estimates, grid, rows_of
+from qevict_diag.analyses.estimates import estimates, grid, rows_of
 from qevict_diag.analyses.regret import SCHEMA, regret
 from qevict_diag.analyses.summary import HOW
 from qevict_diag.errors import InputError

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 import torch
 
-from qevict_diag.layer_trace import AttentionSpec, LayerTrace, TraceShape
+from qevict_diag.trace.layer import AttentionSpec, LayerTrace, TraceShape
 
 
 @dataclass(frozen=True, eq=False)

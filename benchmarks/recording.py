@@ -24,7 +24,8 @@ def run(mode: str, prefill: int, decode: int, layers: int | None, texts: int, th
     """One run in this process."""
     import torch
 
-    from qevict_diag import articles, models
+    from qevict_diag.models import load as models
+    from qevict_diag.texts import source as articles
 
     torch.set_num_threads(threads)
     loaded = models.load("smollm2-135m", backend="eager" if mode == "eager" else None)

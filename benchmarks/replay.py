@@ -22,13 +22,13 @@ sys.path[:0] = [str(Path(__file__).parent), str(Path(__file__).parent.parent / "
 
 from random_layer import random_layers
 
-from qevict_diag.blocks import LayerBlock
-from qevict_diag.measure import measure
-from qevict_diag.plan import Settings
-from qevict_diag.policies import policy
-from qevict_diag.replay import replay
-from qevict_diag.trace import Trace
-from qevict_diag.windows import Grid
+from qevict_diag.cache.windows import Grid
+from qevict_diag.measure.traces import measure
+from qevict_diag.policies.policy import policy
+from qevict_diag.replay.loop import replay
+from qevict_diag.replay.plan import Settings
+from qevict_diag.replay.stream import LayerBlock
+from qevict_diag.trace.trace import Trace
 
 POLICIES = ("R1", "R2", "R3", "R4")
 STAGES = {  # what a profile is grouped by: functions that don't call each other

@@ -40,8 +40,8 @@ def analyze(
     from qevict_diag.cli.progress import layers_bar
     from qevict_diag.cli.show import check_suffix, print_frame, write_frame
     from qevict_diag.errors import InputError
-    from qevict_diag.measure import measure, metric_names, one_model
-    from qevict_diag.policies import policies
+    from qevict_diag.measure.traces import measure, metric_names, one_model
+    from qevict_diag.policies.policy import policies
 
     if out is not None:
         check_suffix(out)

@@ -28,9 +28,10 @@ def figure(
     """Draw Figure 1, missed mass over decoding and where the reference mass lies, or how long windows stay away."""
     from qevict_diag.cli.progress import layers_bar
     from qevict_diag.errors import InputError
-    from qevict_diag.figures import figure1, returns_figure
+    from qevict_diag.figures import figure1
+    from qevict_diag.figures import returns as returns_figure
     from qevict_diag.figures.style import picture_kind, save
-    from qevict_diag.measure import measure, one_model
+    from qevict_diag.measure.traces import measure, one_model
 
     known = {
         "1": (figure1, lambda frame, _: figure1.plot_figure1(frame)),

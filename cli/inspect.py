@@ -12,8 +12,8 @@ def inspect(
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")] = False,
 ) -> None:
     """Show a trace: model, shapes, sizes, and how concentrated its attention is."""
-    from qevict_diag.trace import Trace
-    from qevict_diag.trace_summary import summary
+    from qevict_diag.trace.summary import summary
+    from qevict_diag.trace.trace import Trace
 
     facts = summary(Trace.open(trace))
     if as_json:
@@ -26,7 +26,7 @@ def _print(facts: dict[str, Any]) -> None:
     from rich.console import Console
     from rich.table import Table
 
-    from qevict_diag.trace_summary import printable
+    from qevict_diag.trace.summary import printable
 
     console = Console()
     table = Table(show_header=False, box=None)

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 if TYPE_CHECKING:
-    from qevict_diag.plan import Settings
-    from qevict_diag.trace import Trace
+    from qevict_diag.replay.plan import Settings
+    from qevict_diag.trace.trace import Trace
 
 Traces = Annotated[list[Path], typer.Argument(help="Trace folders, or folders of traces.")]
 Policies = Annotated[
@@ -44,10 +44,10 @@ def settings(
     """Settings from what the command line gave."""
     import torch
 
-    from qevict_diag.budget import Budget, exact
+    from qevict_diag.cache.budget import Budget, exact
     from qevict_diag.errors import InputError
-    from qevict_diag.plan import Settings
     from qevict_diag.readings import Readings
+    from qevict_diag.replay.plan import Settings
 
     if dtype not in ("float32", "float64"):
         raise InputError(f"dtype {dtype!r}: allowed are float32 and float64")
@@ -62,7 +62,7 @@ def open_traces(paths: list[Path], *, one_length: bool = True) -> "list[Trace]":
     they are of ``one_length``, traces of different lengths may have one name: they are never measured together.
     """
     from qevict_diag.errors import InputError, TraceError
-    from qevict_diag.trace import Trace
+    from qevict_diag.trace.trace import Trace
 
     found: list[Path] = []
     for path in paths:

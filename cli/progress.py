@@ -5,7 +5,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from qevict_diag.layer_trace import Recorded
+    from qevict_diag.trace.layer import Recorded
 
 
 @contextmanager

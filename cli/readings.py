@@ -38,10 +38,10 @@ def readings(
     One reading is changed at a time. Traces that decode more than they prefill (256+1024) are for the claims about
     promotion, the others (512+256) for all the rest.
     """
-    from qevict_diag.analyses import sensitivity
+    from qevict_diag.analyses.claims import sensitivity
     from qevict_diag.cli.progress import progress_bar
     from qevict_diag.cli.show import print_frame
-    from qevict_diag.measure import one_model
+    from qevict_diag.measure.traces import one_model
 
     if not traces:
         print_frame(_catalogue(), as_json=as_json)
@@ -60,7 +60,7 @@ def readings(
 
 def _print(found: "pl.DataFrame") -> None:
     """Print the verdicts as a matrix, and below it every verdict that is not the default's, with its numbers."""
-    from qevict_diag.analyses import sensitivity
+    from qevict_diag.analyses.claims import sensitivity
 
     table = sensitivity.matrix(found)
     claims = table.columns[2:]

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 if TYPE_CHECKING:
-    from qevict_diag.articles import Source
     from qevict_diag.record import Plan
+    from qevict_diag.texts.source import Source
 
 
 def record(
@@ -68,12 +68,12 @@ def record(
 ) -> None:
     """Record one uncompressed run of a model per text: what every KV-cache policy is later compared with."""
     from qevict_diag.cli.progress import progress_bar
-    from qevict_diag.inputs import chat as chat_messages
-    from qevict_diag.inputs import shard as part_of
-    from qevict_diag.models import load, torch_dtype
+    from qevict_diag.models.load import load, torch_dtype
     from qevict_diag.record import RecordOptions, check, parse_numbers, parse_probes, refuse_full_disk
-    from qevict_diag.record import plan as plan_recording
+    from qevict_diag.record import cost as plan_recording
     from qevict_diag.record import record as record_traces
+    from qevict_diag.texts.read import chat as chat_messages
+    from qevict_diag.texts.read import shard as part_of
 
     sources = _sources(text or [], tokens or [], field)
     sources = sources if shard is None else part_of(sources, shard)
@@ -117,8 +117,8 @@ def record(
 
 
 def _sources(texts: list[Path], tokens: list[Path], field: str) -> "list[Source]":
-    from qevict_diag.articles import built_in, read_tokens
-    from qevict_diag.inputs import read_inputs
+    from qevict_diag.texts.read import read_inputs
+    from qevict_diag.texts.source import built_in, read_tokens
 
     return [*read_inputs(texts, field), *map(read_tokens, tokens)] or list(built_in())
 
@@ -158,7 +158,7 @@ def _print_plan(plan: "Plan", as_json: bool) -> None:
 
 
 def _report(paths: list[Path], as_json: bool) -> None:
-    from qevict_diag.trace import Trace
+    from qevict_diag.trace.trace import Trace
 
     rows = [_row(Trace.open(path)) for path in paths]
     if as_json:

@@ -10,7 +10,7 @@ import typer
 from qevict_diag.cli import options
 
 if TYPE_CHECKING:
-    from qevict_diag.figures.reproduction import Reproduction
+    from qevict_diag.figures.report.write import Reproduction
 
 COLORS = {"holds": "green", "does not hold": "red", "undecided": "yellow", "not measured": "dim"}
 
@@ -27,8 +27,8 @@ def reproduce(
     quiet: options.Quiet = False,
 ) -> None:
     """Record the built-in articles and write Figure 1, Tables 14-18, the claims and a one-page report."""
-    from qevict_diag.figures.reproduction import Request, as_json_text
-    from qevict_diag.figures.reproduction import reproduce as make
+    from qevict_diag.figures.report.write import Request, as_json_text
+    from qevict_diag.figures.report.write import reproduce as make
 
     request = Request(out, model, continuation, device, min_inactive=min_inactive)
     with _stages(quiet or as_json) as progress:
@@ -64,7 +64,7 @@ def _print(made: "Reproduction", out: Path) -> None:
     from rich.console import Console
     from rich.table import Table
 
-    from qevict_diag.analyses import claims
+    from qevict_diag.analyses.claims import evaluate as claims
 
     table = Table("claim", "verdict", "what the paper says", f"on {made.model}", box=None, pad_edge=False)
     for row in claims.summary(made.evaluated).iter_rows(named=True):

@@ -20,10 +20,10 @@ def write_frame(frame: "pl.DataFrame", out: Path) -> None:
     """Write a tidy frame by the suffix of ``out``, whole or not at all."""
     from polars.exceptions import ComputeError
 
-    from qevict_diag import atomic
+    from qevict_diag import files
     from qevict_diag.errors import InputError
 
-    with atomic.replacing(check_suffix(out)) as temporary:
+    with files.replacing(check_suffix(out)) as temporary:
         try:
             WRITERS[out.suffix](frame, temporary)
         except ComputeError as error:  # what polars makes of a full disk
@@ -32,8 +32,8 @@ def write_frame(frame: "pl.DataFrame", out: Path) -> None:
 
 def check_suffix(out: Path) -> Path:
     """``out`` itself if a frame can be written there, in its format; InputError otherwise, before any work is done."""
-    from qevict_diag.atomic import check_target
     from qevict_diag.errors import InputError
+    from qevict_diag.files import check_target
 
     if out.suffix not in WRITERS:
         raise InputError(f"--out {out}: the name must end in one of {', '.join(WRITERS)}")

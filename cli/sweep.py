@@ -64,10 +64,9 @@ def sweep(
     quiet: options.Quiet = False,
 ) -> None:
     """Measure every policy at every combination of budget, window, quantized fraction, bits and reading."""
-    from qevict_diag.measure import one_model
-    from qevict_diag.sweep import Engine, Sweep
-    from qevict_diag.sweep import plan as estimate
-    from qevict_diag.sweep.spec import Options
+    from qevict_diag.measure.traces import one_model
+    from qevict_diag.sweep import Engine, Sweep, estimate
+    from qevict_diag.sweep.grid import Options
 
     opened = options.open_traces(traces)
     if not mix_models:
@@ -98,7 +97,7 @@ def _run(grid: "Sweep", out: Path, where: "Engine", as_json: bool, quiet: bool) 
 
     from qevict_diag.cli.progress import progress_bar
     from qevict_diag.sweep import misfits, run
-    from qevict_diag.trace import Trace
+    from qevict_diag.trace.trace import Trace
 
     if grid.skip_impossible and not quiet:
         for misfit in misfits(grid, [Trace.open(path) for path in grid.traces]):

@@ -41,7 +41,7 @@ def sweep_figure(
 
 
 def _draw(kind: str, frames: "SweepFrames", metric: str, policy: str) -> "Figure":
-    from qevict_diag.figures import sweep_figures
+    from qevict_diag.figures.sweep import pareto as sweep_figures
 
     rows = frames.measurements.filter(metric="fmm" if kind == "pareto" else metric).collect()
     if kind == "pareto":

@@ -8,9 +8,9 @@ import typer
 from qevict_diag.cli import options
 
 if TYPE_CHECKING:
-    from qevict_diag.figures.tables.model import Table
-    from qevict_diag.plan import Settings
-    from qevict_diag.trace import Trace
+    from qevict_diag.figures.tables.table import Table
+    from qevict_diag.replay.plan import Settings
+    from qevict_diag.trace.trace import Trace
 
 
 def table(
@@ -34,15 +34,15 @@ def table(
     quiet: options.Quiet = False,
 ) -> None:
     """Print a table: published value, ours, interval, byte use and reading side by side."""
-    from qevict_diag import atomic
+    from qevict_diag import files
     from qevict_diag.figures import tables
-    from qevict_diag.figures.tables.model import form_of, render_all
-    from qevict_diag.measure import one_model
+    from qevict_diag.figures.tables.table import form_of, render_all
+    from qevict_diag.measure.traces import one_model
 
     form = form_of("json" if as_json else form, out)
     names = tables.names_of(number, form)
     if out is not None:
-        atomic.check_target(out)
+        files.check_target(out)
     settings = options.settings(budget, sinks, recent, quantized_fraction, bits, horizon, reading, device)
     opened = options.open_traces(traces)
     one_model(opened)
@@ -50,14 +50,14 @@ def table(
     if out is None:
         typer.echo(content, nl=False)
     else:
-        typer.echo(str(atomic.write_text(out, content)))
+        typer.echo(str(files.write_text(out, content)))
 
 
 def _built(name: str, opened: "list[Trace]", settings: "Settings", min_inactive: int, quiet: bool) -> "Table":
     from qevict_diag.analyses.regret import BOUNDED
     from qevict_diag.cli.progress import layers_bar
     from qevict_diag.figures import tables
-    from qevict_diag.measure import measure
+    from qevict_diag.measure.traces import measure
 
     spec = tables.spec_of(name)
     with layers_bar(f"table {name}", opened, quiet) as progress:

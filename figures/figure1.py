@@ -11,7 +11,7 @@ from matplotlib.figure import Figure
 from matplotlib.layout_engine import ConstrainedLayoutEngine
 
 from qevict_diag.analyses import observation1, observation2
-from qevict_diag.analyses.cells import window_of
+from qevict_diag.analyses.estimates import window_of
 from qevict_diag.figures.style import (
     MUTED,
     OTHERS,

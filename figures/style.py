@@ -14,7 +14,7 @@ import matplotlib.style
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from qevict_diag import atomic
+from qevict_diag import files
 from qevict_diag.errors import InputError
 
 FORMATS = ("pdf", "png", "svg")
@@ -53,7 +53,7 @@ def save(figure: Figure, path: Path) -> Path:
     """Write a figure as .pdf, .png or .svg, the same bytes for the same figure, whole or not at all."""
     kind = picture_kind(path)
     metadata: dict[str, Any] = {"pdf": {"CreationDate": None}, "svg": {"Date": None}, "png": {"Software": None}}[kind]
-    with style(), atomic.replacing(path) as scratch:
+    with style(), files.replacing(path) as scratch:
         figure.savefig(scratch, format=kind, metadata=metadata)
     return path
 
@@ -63,7 +63,7 @@ def picture_kind(path: Path) -> str:
     kind = path.suffix.removeprefix(".").lower()
     if kind not in FORMATS:
         raise InputError(f"figure file {path.name}: the ending must be one of .{', .'.join(FORMATS)}")
-    atomic.check_target(path)
+    files.check_target(path)
     return kind
 
 

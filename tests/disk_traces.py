@@ -5,10 +5,10 @@ from pathlib import Path
 
 from random_traces import MemoryTrace, random_trace
 
-from qevict_diag.manifest import FORMAT, VERSION, spec_to_json
 from qevict_diag.sweep import Sweep
-from qevict_diag.sweep.spec import Options
-from qevict_diag.trace_writer import TraceWriter
+from qevict_diag.sweep.grid import Options
+from qevict_diag.trace.manifest import FORMAT, VERSION, spec_to_json
+from qevict_diag.trace.writer import TraceWriter
 
 SMALL = Options(("fmm", "churn", "qsa"), min_inactive=2, horizon=8, sinks=3, recent=6)
 

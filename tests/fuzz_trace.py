@@ -13,15 +13,15 @@ from pathlib import Path
 
 import torch
 
+from qevict_diag.attention.rope import rotate
+from qevict_diag.attention.sums import column_sums, row_lse
 from qevict_diag.errors import TraceError
-from qevict_diag.layer_trace import AttentionSpec
-from qevict_diag.manifest import FORMAT, VERSION, checksum, spec_to_json
-from qevict_diag.products import column_sums, row_lse
-from qevict_diag.rope import rotate
-from qevict_diag.tensor_file import write_tensors
-from qevict_diag.trace import Trace
-from qevict_diag.trace_summary import summary
-from qevict_diag.trace_writer import TraceWriter
+from qevict_diag.trace.layer import AttentionSpec
+from qevict_diag.trace.manifest import FORMAT, VERSION, checksum, spec_to_json
+from qevict_diag.trace.summary import summary
+from qevict_diag.trace.tensor_file import write_tensors
+from qevict_diag.trace.trace import Trace
+from qevict_diag.trace.writer import TraceWriter
 
 SCALARS = (
     0,

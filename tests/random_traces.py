@@ -5,8 +5,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 import torch
 
-from qevict_diag import rope
-from qevict_diag.layer_trace import AttentionSpec, LayerTrace, TraceShape, visible
+from qevict_diag.attention import rope
+from qevict_diag.trace.layer import AttentionSpec, LayerTrace, TraceShape, visible
 
 
 @dataclass(frozen=True, eq=False)

@@ -4,8 +4,8 @@ import json
 
 import pytest
 
-from qevict_diag.articles import Source, built_in, read_text, read_tokens, slug, unique_names
 from qevict_diag.errors import InputError
+from qevict_diag.texts.source import Source, built_in, read_text, read_tokens, slug, unique_names
 
 
 def test_there_are_two_articles_of_prose():

@@ -7,7 +7,7 @@ import reference
 from hypothesis import given
 from hypothesis import strategies as st
 
-from qevict_diag.budget import Budget, Geometry, capacity, exact
+from qevict_diag.cache.budget import Budget, Geometry, capacity, exact
 from qevict_diag.errors import BudgetError
 
 PAPER = {  # (prefill, decode, head_dim, window, quantized fraction) -> K_f, K_q; fraction None: two tiers

@@ -7,9 +7,9 @@ import numpy as np
 import polars as pl
 import pytest
 
-from qevict_diag.analyses import cells
+from qevict_diag.analyses import estimates as cells
 from qevict_diag.errors import MetricError
-from qevict_diag.statistics import NOTHING, ONE_ARTICLE
+from qevict_diag.statistics.intervals import NOTHING, ONE_ARTICLE
 
 
 @pytest.fixture(scope="module")

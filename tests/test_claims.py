@@ -7,8 +7,9 @@ import numpy as np
 import polars as pl
 import pytest
 
-from qevict_diag.analyses import claims, importance, promotion, published
-from qevict_diag.statistics import Interval
+from qevict_diag.analyses import importance, promotion, published
+from qevict_diag.analyses.claims import evaluate as claims
+from qevict_diag.statistics.intervals import Interval
 
 
 @pytest.fixture(scope="module")

@@ -7,7 +7,7 @@ import pytest
 from tiny_models import build, transformers_noise
 
 from qevict_diag.cli import app as cli
-from qevict_diag.trace import Trace
+from qevict_diag.trace.trace import Trace
 
 pytestmark = transformers_noise
 
@@ -155,7 +155,7 @@ def test_text_that_is_not_utf8_is_one_line(run, model, tmp_path):
 
 
 def test_interrupt_leaves_nothing(run, model, tokens, tmp_path, monkeypatch):
-    from qevict_diag.trace_writer import TraceWriter
+    from qevict_diag.trace.writer import TraceWriter
 
     def interrupt(*args):
         raise KeyboardInterrupt

@@ -10,9 +10,9 @@ import pytest
 import torch
 from tiny_models import build, transformers_noise
 
-from qevict_diag.articles import Source
 from qevict_diag.record import RecordOptions, record
-from qevict_diag.trace import Trace
+from qevict_diag.texts.source import Source
+from qevict_diag.trace.trace import Trace
 
 pytestmark = [
     transformers_noise,

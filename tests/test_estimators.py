@@ -7,11 +7,11 @@ import pytest
 import torch
 from random_traces import random_trace
 
-from qevict_diag import policies as table
-from qevict_diag.blocks import GridKey, LayerBlock, stream
-from qevict_diag.budget import Budget
+from qevict_diag.cache.budget import Budget
 from qevict_diag.errors import InputError, MetricError
-from qevict_diag.estimators import (
+from qevict_diag.policies import policy as table
+from qevict_diag.policies.policy import estimator, policy
+from qevict_diag.policies.ranking import (
     ESTIMATORS,
     CumulativeAttention,
     DecayedAttention,
@@ -22,11 +22,11 @@ from qevict_diag.estimators import (
     RandomRanking,
     ValueWeighted,
 )
-from qevict_diag.plan import Settings, make_plan
-from qevict_diag.policies import estimator, policy
-from qevict_diag.replay import initial_state, replay, routed
-from qevict_diag.seen import Seen
-from qevict_diag.views import interval_view, prompt_view
+from qevict_diag.policies.view import Seen
+from qevict_diag.replay.loop import initial_state, replay, routed
+from qevict_diag.replay.plan import Settings, make_plan
+from qevict_diag.replay.stream import GridKey, LayerBlock, stream
+from qevict_diag.replay.view import interval_view, prompt_view
 
 TRACE = random_trace(4, layers=1, prefill=40, decode=16)
 SETTINGS = Settings(budget=Budget("1/2", sinks=2, recent=6), dtype=torch.float64)

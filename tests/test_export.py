@@ -8,15 +8,15 @@ import torch
 from safetensors.torch import save_file
 from tiny_models import build, transformers_noise
 
-from qevict_diag.articles import Source
-from qevict_diag.budget import Budget
+from qevict_diag.cache.budget import Budget
 from qevict_diag.errors import InputError, MetricError, TraceError
-from qevict_diag.measure import measure
-from qevict_diag.plan import Settings
+from qevict_diag.measure.traces import measure
 from qevict_diag.record import RecordOptions, record
-from qevict_diag.trace import Trace
-from qevict_diag.trace_export import attention_frame, export_parquet, mass_frame
-from qevict_diag.trace_import import import_rows
+from qevict_diag.replay.plan import Settings
+from qevict_diag.texts.source import Source
+from qevict_diag.trace.export import attention_frame, export_parquet, mass_frame
+from qevict_diag.trace.rows import import_rows
+from qevict_diag.trace.trace import Trace
 
 pytestmark = transformers_noise
 OPTIONS = RecordOptions(prefill=20, decode=5, prompt_queries=4)

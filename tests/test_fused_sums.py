@@ -8,9 +8,9 @@ import sys
 import pytest
 import torch
 
-from qevict_diag import fused_sums, products
+from qevict_diag.attention import fused, sums
 from qevict_diag.errors import InputError
-from qevict_diag.layer_trace import AttentionSpec
+from qevict_diag.trace.layer import AttentionSpec
 
 CASES = {
     "plain": ((4, 2, 16, 70, 0), {}),
@@ -32,8 +32,8 @@ def compare(name, device, dtype=torch.float32, tolerance=1e-4):
     key = torch.randn((kv_heads, offset + length, width), generator=noise).to(device, dtype)
     spec = AttentionSpec(0, 0.4, **options)
     for ours, reference in (
-        (fused_sums.row_lse(query, key, spec, offset), products.row_lse(query, key, spec, offset)),
-        (fused_sums.column_sums(query, key, spec, offset), products.column_sums(query, key, spec, offset)),
+        (fused.row_lse(query, key, spec, offset), sums.row_lse(query, key, spec, offset)),
+        (fused.column_sums(query, key, spec, offset), sums.column_sums(query, key, spec, offset)),
     ):
         torch.testing.assert_close(ours, reference, atol=tolerance, rtol=tolerance)
 
@@ -75,4 +75,4 @@ def test_compiled_kernels_agree_with_the_reference(name, dtype):
 
 def test_they_are_not_used_without_cuda():
     with pytest.raises(InputError, match="need a CUDA device and Triton"):
-        fused_sums.require(torch.device("cpu"))
+        fused.require(torch.device("cpu"))

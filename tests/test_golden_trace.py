@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from qevict_diag.trace import Trace
+from qevict_diag.trace.trace import Trace
 
 GOLDEN = Path(__file__).parent / "golden" / "trace-v1"
 COLUMNS = {

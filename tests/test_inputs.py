@@ -10,11 +10,12 @@ import pytest
 import torch
 from tiny_models import available, build, transformers_noise
 
-from qevict_diag.articles import Source
 from qevict_diag.errors import InputError, MetricError
-from qevict_diag.inputs import chat, read_inputs, shard
-from qevict_diag.record import RecordOptions, plan, record
-from qevict_diag.trace import Trace
+from qevict_diag.record import RecordOptions, record
+from qevict_diag.record import cost as plan
+from qevict_diag.texts.read import chat, read_inputs, shard
+from qevict_diag.texts.source import Source
+from qevict_diag.trace.trace import Trace
 
 pytestmark = transformers_noise
 OPTIONS = RecordOptions(prefill=20, decode=5, prompt_queries=4)

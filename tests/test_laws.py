@@ -8,16 +8,16 @@ import pytest
 import torch
 from random_traces import random_trace
 
-from qevict_diag.budget import Budget
-from qevict_diag.estimators import ESTIMATORS
-from qevict_diag.measure import measure_replay
+from qevict_diag.cache.budget import Budget
+from qevict_diag.cache.tier import Tier
+from qevict_diag.measure.traces import measure_replay
 from qevict_diag.metrics import METRICS
 from qevict_diag.metrics.churn import churn
-from qevict_diag.plan import Settings
-from qevict_diag.policies import POLICIES, policies, policy
+from qevict_diag.policies.policy import POLICIES, policies, policy
+from qevict_diag.policies.ranking import ESTIMATORS
 from qevict_diag.readings import Readings
-from qevict_diag.replay import replay
-from qevict_diag.tier import Tier
+from qevict_diag.replay.loop import replay
+from qevict_diag.replay.plan import Settings
 
 SETTINGS = Settings(budget=Budget("1/2", sinks=3, recent=6), horizon=8, dtype=torch.float64)
 RANKED = [f"{base}[{estimator}]" for base in ("R1", "R2", "R3", "R3-one-way") for estimator in ESTIMATORS]

@@ -8,19 +8,19 @@ import torch
 from disk_traces import write_trace
 from random_traces import random_trace
 
-from qevict_diag.budget import Budget
+from qevict_diag.cache.budget import Budget
 from qevict_diag.errors import InputError, MetricError, TraceError
 from qevict_diag.frames import BYTES, DECISIONS, MEASUREMENTS
-from qevict_diag.loading import layers_per_block
-from qevict_diag.measure import all_decisions, measure, metric_names, one_model
-from qevict_diag.metric_rows import fmm_rows, mass_share_rows, oracle_selection, universe
-from qevict_diag.observe import Save
-from qevict_diag.plan import Settings, make_plan
-from qevict_diag.policies import policies, policy
+from qevict_diag.measure.traces import all_decisions, measure, metric_names, one_model
+from qevict_diag.metrics.metric import fmm_rows, mass_share_rows, oracle_selection, universe
+from qevict_diag.policies.policy import policies, policy
+from qevict_diag.policies.view import reciprocal
 from qevict_diag.readings import Readings
-from qevict_diag.replay import replay
-from qevict_diag.seen import reciprocal
-from qevict_diag.trace import Trace
+from qevict_diag.replay.blocks import layers_per_block
+from qevict_diag.replay.fold import Save
+from qevict_diag.replay.loop import replay
+from qevict_diag.replay.plan import Settings, make_plan
+from qevict_diag.trace.trace import Trace
 
 SETTINGS = Settings(budget=Budget("1/2", sinks=2, recent=6), horizon=8)
 TRACE = random_trace(1)

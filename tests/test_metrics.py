@@ -5,13 +5,13 @@ import math
 import pytest
 import torch
 
+from qevict_diag.cache.tier import Tier
 from qevict_diag.metrics.agreement import agreement, replaced_normalizer
 from qevict_diag.metrics.churn import churn, churn_counts
 from qevict_diag.metrics.fmm import at_events, band, born_before, by_event, in_horizon, ratio
 from qevict_diag.metrics.lir import inactive_runs
 from qevict_diag.metrics.mass_share import tier_mass
 from qevict_diag.metrics.transitions import promotion_counts, transition_counts
-from qevict_diag.tier import Tier
 
 ROWS = torch.tensor([[0.2, 0.1, 0.3, 0.1, 0.3, 0.0], [0.1, 0.1, 0.2, 0.2, 0.1, 0.3]])
 HISTORY = ["100010", "000000", "001001", "--0001", "111111", "----00"]

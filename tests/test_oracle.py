@@ -11,7 +11,7 @@ from scipy import sparse
 from scipy.optimize import linprog
 
 from qevict_diag.errors import InputError
-from qevict_diag.oracle import distortion_aware, free_recall, irreversible, missed
+from qevict_diag.policies.oracles.optimum import distortion_aware, free_recall, irreversible, missed
 
 EXAMPLE = np.array([[0.5, 0, 0], [0.4, 0, 0.9], [0.1, 0.2, 0.1]]).T  # [event, unit]
 ALL = np.ones((3, 3), bool)

@@ -5,8 +5,9 @@ from html.parser import HTMLParser
 import frames
 import pytest
 
-from qevict_diag.analyses import claims
-from qevict_diag.figures import figure1, page, style, tables
+from qevict_diag.analyses.claims import evaluate as claims
+from qevict_diag.figures import figure1, style, tables
+from qevict_diag.figures.report import page
 
 VOID = {"meta", "br", "hr", "img", "link", "input", "path", "use", "rect"}
 

@@ -5,8 +5,8 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from qevict_diag.layer_trace import AttentionSpec, visible
-from qevict_diag.products import attention_output, column_sums, row_lse
+from qevict_diag.attention.sums import attention_output, column_sums, row_lse
+from qevict_diag.trace.layer import AttentionSpec, visible
 
 
 def plain(query, key, value, spec, positions):
@@ -61,7 +61,7 @@ def test_an_offset_stands_for_neighbours():
 @pytest.mark.parametrize("length", [500, 2000])
 def test_no_array_is_larger_than_a_block(monkeypatch, length):
     """Logits and probabilities take 8 bytes per entry together; the blocked pass never asks for more."""
-    import qevict_diag.products as products
+    import qevict_diag.attention.sums as products
 
     seen = []
     honest = products._softmax

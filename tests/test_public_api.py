@@ -9,17 +9,17 @@ from qevict_diag import frames
 from qevict_diag.cli import COMMANDS
 
 PUBLIC = {
-    "qevict_diag.trace": ("Trace",),
+    "qevict_diag.trace.trace": ("Trace",),
     "qevict_diag.record": ("RecordOptions", "record"),
-    "qevict_diag.models": ("load",),
-    "qevict_diag.policies": ("POLICIES", "Policy", "policy"),
-    "qevict_diag.estimators": ("ESTIMATORS", "Estimator", "Foresight"),
+    "qevict_diag.models.load": ("load",),
+    "qevict_diag.policies.policy": ("POLICIES", "Policy", "policy"),
+    "qevict_diag.policies.ranking": ("ESTIMATORS", "Estimator", "Foresight"),
     "qevict_diag.readings": ("READINGS", "Readings"),
-    "qevict_diag.budget": ("Budget", "capacity"),
-    "qevict_diag.replay": ("replay_blocks",),
+    "qevict_diag.cache.budget": ("Budget", "capacity"),
+    "qevict_diag.replay.loop": ("replay_blocks",),
     "qevict_diag.metrics": ("METRICS",),
-    "qevict_diag.measure": ("Measurements", "decisions", "measure"),
-    "qevict_diag.statistics": (
+    "qevict_diag.measure.traces": ("Measurements", "decisions", "measure"),
+    "qevict_diag.statistics.intervals": (
         "Interval",
         "detectable",
         "holm",
@@ -33,10 +33,10 @@ PUBLIC = {
     "qevict_diag.analyses.observation3": ("lir", "transitions"),
     "qevict_diag.analyses.promotion": ("compare",),
     "qevict_diag.analyses.importance": ("compare",),
-    "qevict_diag.analyses.claims": ("evaluate", "summary"),
+    "qevict_diag.analyses.claims.evaluate": ("evaluate", "summary"),
     "qevict_diag.figures.figure1": ("plot_figure1", "plot_fmm", "plot_mass_shares"),
     "qevict_diag.figures.tables": ("TABLES", "build"),
-    "qevict_diag.figures.tables.model": ("FORMATS", "render"),
+    "qevict_diag.figures.tables.table": ("FORMATS", "render"),
 }
 MEASUREMENTS = "trace model policy budget metric reading layer head event step group lag value numerator denominator"
 DECISIONS = "trace policy layer event window tier"

@@ -9,9 +9,9 @@ from disk_traces import write_trace
 from typer.main import get_command
 
 from qevict_diag.cli.app import app
-from qevict_diag.policies import POLICIES
+from qevict_diag.policies.policy import POLICIES
 from qevict_diag.readings import Readings
-from qevict_diag.trace import Trace
+from qevict_diag.trace.trace import Trace
 
 ROOT = Path(__file__).parent.parent
 README = (ROOT / "README.md").read_text(encoding="utf-8")

@@ -7,16 +7,16 @@ import pytest
 import torch
 from tiny_models import available, build, transformers_noise
 
-from qevict_diag.articles import Source
-from qevict_diag.budget import Budget
+from qevict_diag.cache.budget import Budget
 from qevict_diag.errors import InputError, ModelError, RecordError
-from qevict_diag.measure import measure
-from qevict_diag.plan import Settings
+from qevict_diag.measure.traces import measure
+from qevict_diag.models.intercept import intercept
 from qevict_diag.readings import Readings
 from qevict_diag.record import RecordOptions, parse_numbers, parse_probes, record, recorder
 from qevict_diag.record.decode import distinct_ngrams
-from qevict_diag.record.interface import intercept
-from qevict_diag.trace import Trace
+from qevict_diag.replay.plan import Settings
+from qevict_diag.texts.source import Source
+from qevict_diag.trace.trace import Trace
 
 pytestmark = transformers_noise
 OPTIONS = RecordOptions(prefill=40, decode=9, prompt_queries=6)

@@ -10,20 +10,20 @@ import tiny_models
 import torch
 from tiny_models import FAMILIES, REFUSED, available, build, transformers_noise
 
-from qevict_diag.articles import Source
-from qevict_diag.budget import Budget
+from qevict_diag.cache.budget import Budget
 from qevict_diag.errors import MetricError, ModelError, RecordError
-from qevict_diag.measure import all_decisions, measure
-from qevict_diag.observe import Save
-from qevict_diag.plan import Settings
-from qevict_diag.policies import policy
+from qevict_diag.measure.traces import all_decisions, measure
+from qevict_diag.policies.policy import policy
 from qevict_diag.readings import Readings
 from qevict_diag.record import RecordOptions, record
 from qevict_diag.record.decode import run
 from qevict_diag.record.probe import probe
-from qevict_diag.replay import replay, replay_blocks
-from qevict_diag.trace import Trace
-from qevict_diag.trace_export import mass_frame
+from qevict_diag.replay.fold import Save
+from qevict_diag.replay.loop import replay, replay_blocks
+from qevict_diag.replay.plan import Settings
+from qevict_diag.texts.source import Source
+from qevict_diag.trace.export import mass_frame
+from qevict_diag.trace.trace import Trace
 
 pytestmark = transformers_noise
 OPTIONS = RecordOptions(prefill=24, decode=12, prompt_queries=5)
@@ -128,7 +128,7 @@ def _keys_into_rotary(family, tokens):
     """{layer: key [KV, T, width]}: the last input of the last rotary call before each layer's output projection."""
     model, caught = build(family), {}
     last = []
-    from qevict_diag.record.interface import intercept
+    from qevict_diag.models.intercept import intercept
     from qevict_diag.record.rotary import watch_rotary
 
     def attention(call):

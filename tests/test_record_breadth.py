@@ -10,10 +10,10 @@ import torch
 from packaging.version import Version
 from tiny_models import COMMON, transformers_noise
 
-from qevict_diag.articles import Source
 from qevict_diag.errors import ModelError, RecordError
 from qevict_diag.record import RecordOptions, record
-from qevict_diag.trace import Trace
+from qevict_diag.texts.source import Source
+from qevict_diag.trace.trace import Trace
 
 pytestmark = transformers_noise
 OPTIONS = RecordOptions(prefill=24, decode=6)

@@ -4,10 +4,10 @@ import pytest
 import torch
 from tiny_models import transformers_noise
 
-from qevict_diag import models
-from qevict_diag.articles import built_in
+from qevict_diag.models import load as models
 from qevict_diag.record import RecordOptions, record
-from qevict_diag.trace import Trace
+from qevict_diag.texts.source import built_in
+from qevict_diag.trace.trace import Trace
 
 pytestmark = [pytest.mark.model, transformers_noise]
 OPTIONS = RecordOptions(prefill=80, decode=12)

@@ -5,9 +5,9 @@ import pytest
 from random_traces import random_trace
 
 from qevict_diag.analyses.regret import optima, random_arms, regret
-from qevict_diag.budget import Budget
-from qevict_diag.measure import measure
-from qevict_diag.plan import Settings
+from qevict_diag.cache.budget import Budget
+from qevict_diag.measure.traces import measure
+from qevict_diag.replay.plan import Settings
 
 SETTINGS = Settings(budget=Budget("1/2", sinks=2, recent=6), horizon=8)
 ASKED = ("R1", "R2", "R3", "R3-one-way", "R3-full-only", "R3[key_norm]")

@@ -12,15 +12,15 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from random_traces import random_trace
 
-from qevict_diag.budget import Budget
+from qevict_diag.cache.budget import Budget
 from qevict_diag.errors import BudgetError
-from qevict_diag.measure import measure_replay
-from qevict_diag.metric_rows import INACTIVE, LAGS
+from qevict_diag.measure.traces import measure_replay
 from qevict_diag.metrics import METRICS
-from qevict_diag.plan import Settings
-from qevict_diag.policies import policy
+from qevict_diag.metrics.metric import INACTIVE, LAGS
+from qevict_diag.policies.policy import policy
 from qevict_diag.readings import READINGS, Readings
-from qevict_diag.replay import replay
+from qevict_diag.replay.loop import replay
+from qevict_diag.replay.plan import Settings
 
 HORIZON = 8
 EXACT = Settings(budget=Budget("1/2", sinks=3, recent=6), horizon=HORIZON, dtype=torch.float64)

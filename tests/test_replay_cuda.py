@@ -5,11 +5,11 @@ import pytest
 import torch
 from random_traces import random_trace
 
-from qevict_diag.budget import Budget
-from qevict_diag.measure import measure
-from qevict_diag.plan import Settings
-from qevict_diag.policies import policies
-from qevict_diag.replay import replay
+from qevict_diag.cache.budget import Budget
+from qevict_diag.measure.traces import measure
+from qevict_diag.policies.policy import policies
+from qevict_diag.replay.loop import replay
+from qevict_diag.replay.plan import Settings
 
 pytestmark = [
     pytest.mark.cuda,

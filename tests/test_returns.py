@@ -6,11 +6,11 @@ import pytest
 from random_traces import random_trace
 
 from qevict_diag.analyses.returns import curves, returned
-from qevict_diag.budget import Budget
+from qevict_diag.cache.budget import Budget
 from qevict_diag.errors import MetricError
-from qevict_diag.figures.returns_figure import plot_returns
-from qevict_diag.measure import measure
-from qevict_diag.plan import Settings
+from qevict_diag.figures.returns import plot_returns
+from qevict_diag.measure.traces import measure
+from qevict_diag.replay.plan import Settings
 
 SETTINGS = Settings(budget=Budget("1/2", sinks=2, recent=6), horizon=8)
 

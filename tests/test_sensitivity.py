@@ -8,14 +8,15 @@ import torch
 from random_traces import random_trace
 from typer.testing import CliRunner
 
-from qevict_diag.analyses import claims, sensitivity
-from qevict_diag.analyses.claim_checks import checks
-from qevict_diag.budget import Budget
+from qevict_diag.analyses.claims import evaluate as claims
+from qevict_diag.analyses.claims import sensitivity
+from qevict_diag.analyses.claims.checks import checks
+from qevict_diag.cache.budget import Budget
 from qevict_diag.cli.app import app
 from qevict_diag.errors import InputError, ReadingError
-from qevict_diag.measure import measure
-from qevict_diag.plan import Settings
+from qevict_diag.measure.traces import measure
 from qevict_diag.readings import READINGS, Readings
+from qevict_diag.replay.plan import Settings
 
 SETTINGS = Settings(Budget("1/2", sinks=3, recent=6), horizon=8, dtype=torch.float64)
 POLICIES = ("R1", "R2", "R3", "R4", "R3-full-only")

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from qevict_diag import statistics
 from qevict_diag.errors import InputError
+from qevict_diag.statistics import intervals
 
 
 @pytest.fixture
@@ -17,7 +17,7 @@ def rng():
 
 
 def test_wilson_matches_the_closed_form():
-    interval = statistics.wilson(3, 100)
+    interval = intervals.wilson(3, 100)
     z, p, n = 1.959964, 0.03, 100
     centre = (p + z * z / (2 * n)) / (1 + z * z / n)
     half = z * math.sqrt(p * (1 - p) / n + z * z / (4 * n * n)) / (1 + z * z / n)
@@ -26,13 +26,13 @@ def test_wilson_matches_the_closed_form():
 
 
 def test_wilson_of_no_trial_is_undefined_and_never_zero():
-    interval = statistics.wilson(0, 0)
+    interval = intervals.wilson(0, 0)
     assert math.isnan(interval.estimate)
     assert not interval.bounded
 
 
 def test_wilson_of_zero_successes_has_a_positive_upper_limit():
-    interval = statistics.wilson(0, 50)
+    interval = intervals.wilson(0, 50)
     assert interval.low == pytest.approx(0, abs=1e-12)
     assert 0.05 < interval.high < 0.09
 
@@ -40,25 +40,25 @@ def test_wilson_of_zero_successes_has_a_positive_upper_limit():
 @pytest.mark.parametrize(("successes", "trials"), [(-1, 3), (4, 3)])
 def test_wilson_refuses_impossible_counts(successes, trials):
     with pytest.raises(InputError, match=r"must lie in 0\.\.trials"):
-        statistics.wilson(successes, trials)
+        intervals.wilson(successes, trials)
 
 
 def test_one_article_gives_no_interval_and_says_so(rng):
     cells = np.ones((1, 30))
-    weights = statistics.two_level_weights(1, 30, rng, 50)
+    weights = intervals.two_level_weights(1, 30, rng, 50)
     for interval in (
-        statistics.two_level(cells, cells, weights),
-        statistics.trace_bootstrap([3.0], [4.0], rng),
-        statistics.paired_difference((cells, cells), (cells, cells), weights).interval,
+        intervals.two_level(cells, cells, weights),
+        intervals.trace_bootstrap([3.0], [4.0], rng),
+        intervals.paired_difference((cells, cells), (cells, cells), weights).interval,
     ):
         assert not interval.bounded
         assert not math.isnan(interval.estimate)
         assert "one article" in interval.method
-    assert math.isnan(statistics.paired_difference((cells, cells), (cells, cells), weights).p_value)
+    assert math.isnan(intervals.paired_difference((cells, cells), (cells, cells), weights).p_value)
 
 
 def test_weights_draw_articles_first_then_layers_within(rng):
-    weights = statistics.two_level_weights(3, 5, rng, 400)
+    weights = intervals.two_level_weights(3, 5, rng, 400)
     assert weights.shape == (400, 3, 5)
     per_article = weights.sum(2)
     assert np.all(per_article % 5 == 0)  # an article drawn c times contributes 5c layers
@@ -69,7 +69,7 @@ def test_weights_draw_articles_first_then_layers_within(rng):
 def test_the_same_seed_gives_the_same_interval():
     cells = np.random.default_rng(0).random((4, 6))
     intervals = [
-        statistics.two_level(cells, np.ones_like(cells), statistics.two_level_weights(4, 6, np.random.default_rng(3)))
+        intervals.two_level(cells, np.ones_like(cells), intervals.two_level_weights(4, 6, np.random.default_rng(3)))
         for _ in range(2)
     ]
     assert intervals[0] == intervals[1]
@@ -77,13 +77,13 @@ def test_the_same_seed_gives_the_same_interval():
 
 def test_two_level_pools_sums_and_not_ratios(rng):
     num, den = np.array([[1.0, 0.0], [9.0, 0.0]]), np.array([[1.0, 0.0], [99.0, 0.0]])
-    interval = statistics.two_level(num, den, statistics.two_level_weights(2, 2, rng))
+    interval = intervals.two_level(num, den, intervals.two_level_weights(2, 2, rng))
     assert interval.estimate == pytest.approx(0.1)
 
 
 def test_an_empty_denominator_is_undefined(rng):
     zero = np.zeros((2, 3))
-    interval = statistics.two_level(zero, zero, statistics.two_level_weights(2, 3, rng))
+    interval = intervals.two_level(zero, zero, intervals.two_level_weights(2, 3, rng))
     assert math.isnan(interval.estimate)
     assert not interval.bounded
 
@@ -93,21 +93,21 @@ def test_two_level_covers_the_mean_of_many_articles():
     hits = 0
     for _ in range(200):
         cells = rng.normal(0.3, 0.1, (20, 1)) + rng.normal(0, 0.05, (20, 8))
-        weights = statistics.two_level_weights(20, 8, rng, 400)
-        interval = statistics.two_level(cells, np.ones_like(cells), weights)
+        weights = intervals.two_level_weights(20, 8, rng, 400)
+        interval = intervals.two_level(cells, np.ones_like(cells), weights)
         hits += interval.low <= 0.3 <= interval.high
     assert 178 <= hits <= 200  # about 95%, a little below for 20 articles
 
 
 def test_trace_bootstrap_resamples_whole_traces(rng):
-    interval = statistics.trace_bootstrap([1.0, 3.0], [10.0, 10.0], rng)
+    interval = intervals.trace_bootstrap([1.0, 3.0], [10.0, 10.0], rng)
     assert interval.estimate == pytest.approx(0.2)
     assert (interval.low, interval.high) == pytest.approx((0.1, 0.3))
     assert interval.n == 2
 
 
 def test_a_trace_without_trials_does_not_spoil_the_interval(rng):
-    interval = statistics.trace_bootstrap([0.0, 3.0, 1.0], [0.0, 10.0, 10.0], rng)
+    interval = intervals.trace_bootstrap([0.0, 3.0, 1.0], [0.0, 10.0, 10.0], rng)
     assert interval.estimate == pytest.approx(0.2)
     assert (interval.low, interval.high) == pytest.approx((0.1, 0.3))
 
@@ -116,19 +116,19 @@ def test_pairing_removes_what_the_articles_share(rng):
     article = rng.normal(0, 5, (10, 1))
     first = article + rng.normal(1.0, 0.01, (10, 4))
     second = article + rng.normal(0.0, 0.01, (10, 4))
-    ones, weights = np.ones((10, 4)), statistics.two_level_weights(10, 4, rng)
-    paired = statistics.paired_difference((first, ones), (second, ones), weights)
-    alone = statistics.two_level(first, ones, weights)
+    ones, weights = np.ones((10, 4)), intervals.two_level_weights(10, 4, rng)
+    paired = intervals.paired_difference((first, ones), (second, ones), weights)
+    alone = intervals.two_level(first, ones, weights)
     assert paired.interval.low > 0.9
     assert paired.p_value < 0.01
     assert alone.high - alone.low > 1.0
 
 
 def test_paired_difference_is_antisymmetric(rng):
-    ones, weights = np.ones((3, 4)), statistics.two_level_weights(3, 4, rng)
+    ones, weights = np.ones((3, 4)), intervals.two_level_weights(3, 4, rng)
     a, b = rng.random((3, 4)), rng.random((3, 4))
-    there = statistics.paired_difference((a, ones), (b, ones), weights)
-    back = statistics.paired_difference((b, ones), (a, ones), weights)
+    there = intervals.paired_difference((a, ones), (b, ones), weights)
+    back = intervals.paired_difference((b, ones), (a, ones), weights)
     assert there.interval.estimate == pytest.approx(-back.interval.estimate)
     assert there.interval.low == pytest.approx(-back.interval.high)
     assert there.p_value == pytest.approx(back.p_value)
@@ -136,18 +136,18 @@ def test_paired_difference_is_antisymmetric(rng):
 
 def test_shapes_must_agree(rng):
     with pytest.raises(InputError, match="must have one shape"):
-        statistics.two_level(np.ones((2, 3)), np.ones((2, 4)), statistics.two_level_weights(2, 3, rng))
+        intervals.two_level(np.ones((2, 3)), np.ones((2, 4)), intervals.two_level_weights(2, 3, rng))
 
 
 def test_holm_worked_example():
-    corrected = statistics.holm([0.01, 0.04, math.nan, 0.03])
+    corrected = intervals.holm([0.01, 0.04, math.nan, 0.03])
     assert corrected[[0, 1, 3]] == pytest.approx([0.03, 0.06, 0.06])
     assert math.isnan(corrected[2])
 
 
 @given(st.lists(st.floats(0, 1), min_size=1, max_size=12))
 def test_holm_never_lowers_a_p_value_and_keeps_their_order(p_values):
-    corrected = statistics.holm(p_values)
+    corrected = intervals.holm(p_values)
     assert np.all(corrected >= np.array(p_values) - 1e-12)
     assert np.all(corrected <= 1)
     assert np.all(np.diff(corrected[np.argsort(p_values, kind="stable")]) >= -1e-12)
@@ -155,29 +155,29 @@ def test_holm_never_lowers_a_p_value_and_keeps_their_order(p_values):
 
 def test_more_articles_are_needed_for_a_smaller_effect():
     spread = np.array([-1.0, 0.0, 1.0])
-    large, small = statistics.detectable(spread + 3), statistics.detectable(spread + 0.5)
+    large, small = intervals.detectable(spread + 3), intervals.detectable(spread + 0.5)
     assert large.effect == pytest.approx(small.effect)
     assert large.needed < small.needed
     assert f"about {small.needed - 3} more articles" in small.words()
 
 
 def test_detectable_at_the_needed_number_is_the_effect_seen():
-    result = statistics.detectable(np.array([-1.0, 0.0, 1.0]) + 0.5)
+    result = intervals.detectable(np.array([-1.0, 0.0, 1.0]) + 0.5)
     rng_free = np.tile([-1.0, 1.0], result.needed // 2 + 1)[: result.needed]
-    again = statistics.detectable(rng_free / rng_free.std(ddof=1) + 0.5)
+    again = intervals.detectable(rng_free / rng_free.std(ddof=1) + 0.5)
     assert again.effect <= 0.52
 
 
 def test_one_article_detects_nothing():
-    result = statistics.detectable([0.4])
+    result = intervals.detectable([0.4])
     assert math.isnan(result.effect)
     assert "at least one more" in result.words()
 
 
 def test_no_effect_is_not_worth_chasing():
-    assert "too small" in statistics.detectable([-1.0, 1.0]).words()
+    assert "too small" in intervals.detectable([-1.0, 1.0]).words()
 
 
 def test_bootstrap_p_is_never_zero():
-    assert statistics.bootstrap_p(np.ones(99)) == pytest.approx(2 / 100)
-    assert math.isnan(statistics.bootstrap_p(np.array([math.nan])))
+    assert intervals.bootstrap_p(np.ones(99)) == pytest.approx(2 / 100)
+    assert math.isnan(intervals.bootstrap_p(np.array([math.nan])))

@@ -4,14 +4,14 @@ import pytest
 import torch
 from random_traces import random_trace
 
-from qevict_diag.budget import Budget, Geometry, capacity
-from qevict_diag.plan import Settings
-from qevict_diag.policies import policy
-from qevict_diag.quantize import CHANNEL_AXIS, TOKEN_AXIS, dequantize, quantize
-from qevict_diag.replay import replay
-from qevict_diag.store import TierStore
-from qevict_diag.tier import Tier
-from qevict_diag.windows import Grid
+from qevict_diag.cache.budget import Budget, Geometry, capacity
+from qevict_diag.cache.contents import TierStore
+from qevict_diag.cache.tier import Tier
+from qevict_diag.cache.windows import Grid
+from qevict_diag.policies.policy import policy
+from qevict_diag.quantizers.minmax import CHANNEL_AXIS, TOKEN_AXIS, dequantize, quantize
+from qevict_diag.replay.loop import replay
+from qevict_diag.replay.plan import Settings
 
 GRID = Grid(prefill=40, decode=24, window=4, sinks=2, recent=6)
 F, Q, E, L = Tier.FULL, Tier.QUANTIZED, Tier.EVICTED, Tier.LOCAL

@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from qevict_diag.errors import InputError
-from qevict_diag.survival import kaplan_meier
+from qevict_diag.statistics.survival import kaplan_meier
 
 DURATION = [1, 2, 2, 3, 5, 5, 8]
 RETURNED = [True, True, False, True, True, False, False]

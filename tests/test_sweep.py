@@ -9,13 +9,14 @@ from disk_traces import SMALL, contents, small_sweep, write_trace, write_traces
 from polars.testing import assert_frame_equal
 
 from qevict_diag.errors import BudgetError, InputError, QEvictError, SweepError
-from qevict_diag.estimators import RandomRanking
 from qevict_diag.frames import MEASUREMENTS
-from qevict_diag.measure import measure
-from qevict_diag.policies import policies
-from qevict_diag.sweep import Sweep, SweepFolder, misfits, plan, read, run, tasks
-from qevict_diag.sweep.work import SWEPT, compute
-from qevict_diag.trace import Trace
+from qevict_diag.measure.traces import measure
+from qevict_diag.policies.policy import policies
+from qevict_diag.policies.ranking import RandomRanking
+from qevict_diag.sweep import Sweep, SweepFolder, misfits, read, run, tasks
+from qevict_diag.sweep import estimate as plan
+from qevict_diag.sweep.compute import SWEPT, compute
+from qevict_diag.trace.trace import Trace
 
 
 @pytest.fixture(scope="module")

@@ -11,8 +11,8 @@ from disk_traces import contents, small_sweep, write_traces
 
 from qevict_diag.errors import InputError, SweepError
 from qevict_diag.sweep import Engine, run, tasks
-from qevict_diag.sweep.work import work
-from qevict_diag.trace import Trace
+from qevict_diag.sweep.compute import work
+from qevict_diag.trace.trace import Trace
 
 
 @pytest.fixture(scope="module")

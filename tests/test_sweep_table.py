@@ -12,10 +12,10 @@ from qevict_diag.analyses.regret import BOUNDED, bounds, regret
 from qevict_diag.analyses.sweeps import sweep_table
 from qevict_diag.cli.app import app
 from qevict_diag.errors import InputError
-from qevict_diag.measure import measure
-from qevict_diag.policies import policies
+from qevict_diag.measure.traces import measure
+from qevict_diag.policies.policy import policies
 from qevict_diag.sweep import read, run
-from qevict_diag.trace import Trace
+from qevict_diag.trace.trace import Trace
 
 
 @pytest.fixture(scope="module")

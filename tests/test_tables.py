@@ -9,13 +9,15 @@ import frames
 import polars as pl
 import pytest
 
-from qevict_diag.analyses import claims
-from qevict_diag.budget import Budget
+from qevict_diag.analyses.claims import evaluate as claims
+from qevict_diag.cache.budget import Budget
 from qevict_diag.errors import InputError
-from qevict_diag.figures import claims_table, tables
-from qevict_diag.figures.tables import model, parts, table14, table15, table18
-from qevict_diag.figures.tables.model import Column, Table
-from qevict_diag.plan import Settings
+from qevict_diag.figures import tables
+from qevict_diag.figures.tables import claims as claims_table
+from qevict_diag.figures.tables import parts, table14, table15, table18
+from qevict_diag.figures.tables import table as model
+from qevict_diag.figures.tables.table import Column, Table
+from qevict_diag.replay.plan import Settings
 
 
 @pytest.fixture(scope="module")

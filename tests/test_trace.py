@@ -10,14 +10,14 @@ import safetensors.torch
 import torch
 from tiny_models import build, transformers_noise
 
-from qevict_diag.articles import Source
 from qevict_diag.errors import InputError, MetricError, TraceError
-from qevict_diag.manifest import checksum
 from qevict_diag.record import RecordOptions, record
-from qevict_diag.tensor_file import write_tensors
-from qevict_diag.trace import Trace
-from qevict_diag.trace_summary import printable, summary
-from qevict_diag.trace_writer import TraceWriter
+from qevict_diag.texts.source import Source
+from qevict_diag.trace.manifest import checksum
+from qevict_diag.trace.summary import printable, summary
+from qevict_diag.trace.tensor_file import write_tensors
+from qevict_diag.trace.trace import Trace
+from qevict_diag.trace.writer import TraceWriter
 
 pytestmark = transformers_noise
 OPTIONS = RecordOptions(prefill=20, decode=5, prompt_queries=4, store_attention=True)

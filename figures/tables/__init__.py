@@ -13,10 +13,10 @@ import polars as pl
 from qevict_diag.analyses import regret
 from qevict_diag.errors import InputError
 from qevict_diag.figures.tables import table14, table15, table16, table17a, table17b, table18
-from qevict_diag.figures.tables.model import FORMATS, Table
 from qevict_diag.figures.tables.parts import PAPER, THREE_TIERS
-from qevict_diag.plan import Settings
-from qevict_diag.policies import policies
+from qevict_diag.figures.tables.table import FORMATS, Table
+from qevict_diag.policies.policy import policies
+from qevict_diag.replay.plan import Settings
 
 
 @dataclass(frozen=True)

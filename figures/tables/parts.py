@@ -3,7 +3,7 @@
 import polars as pl
 
 from qevict_diag.analyses import regret
-from qevict_diag.figures.tables.model import Column, percent, text
+from qevict_diag.figures.tables.table import Column, percent, text
 
 PAPER = "Llama-3.1-8B"
 THREE_TIERS = ("R3", "R4")

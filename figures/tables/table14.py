@@ -5,8 +5,7 @@ from dataclasses import replace
 import polars as pl
 
 from qevict_diag.analyses import observation1, regret
-from qevict_diag.analyses.cells import grid
-from qevict_diag.figures.tables.model import Column, Table, limits, number, percent, text
+from qevict_diag.analyses.estimates import grid
 from qevict_diag.figures.tables.parts import (
     AGAINST_O2,
     BYTE_COLUMNS,
@@ -17,6 +16,7 @@ from qevict_diag.figures.tables.parts import (
     sample_notes,
     with_bytes,
 )
+from qevict_diag.figures.tables.table import Column, Table, limits, number, percent, text
 
 POLICIES = observation1.POLICIES
 METRICS = ("fmm", "churn")

@@ -3,7 +3,6 @@
 import polars as pl
 
 from qevict_diag.analyses import observation2
-from qevict_diag.figures.tables.model import Column, Table, limits, number, text
 from qevict_diag.figures.tables.parts import (
     BYTE_COLUMNS,
     PAPER,
@@ -13,6 +12,7 @@ from qevict_diag.figures.tables.parts import (
     sample_notes,
     with_bytes,
 )
+from qevict_diag.figures.tables.table import Column, Table, limits, number, text
 
 METRICS = ("qsa", "mass_ratio")
 AGREEMENT_NAMES = {

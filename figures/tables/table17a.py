@@ -3,8 +3,8 @@
 import polars as pl
 
 from qevict_diag.analyses import observation3
-from qevict_diag.figures.tables.model import Column, Table, limits, number, percent, text
 from qevict_diag.figures.tables.parts import BYTE_COLUMNS, PAPER, READING, sample_notes, with_bytes
+from qevict_diag.figures.tables.table import Column, Table, limits, number, percent, text
 
 POLICIES = ("R3",)
 METRICS = ("transitions",)

@@ -6,7 +6,7 @@ returned, from which swaps per event follow (half the symmetric difference).
 
 from torch import Tensor
 
-from qevict_diag.metrics.counting import count
+from qevict_diag.metrics.arithmetic import count
 from qevict_diag.metrics.fmm import ratio
 
 

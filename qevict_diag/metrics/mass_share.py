@@ -6,7 +6,7 @@ share_z(r) = Σ_{w in z} C_r(w) / Σ_{non-sink positions} C_r      z in Full, Qu
 import torch
 from torch import Tensor
 
-from qevict_diag.tier import Tier
+from qevict_diag.cache.tier import Tier
 
 
 def tier_mass(mass: Tensor, tier: Tensor) -> dict[Tier, Tensor]:

@@ -7,8 +7,8 @@ Counts travel with rates, because P10/P01 ≈ (W - K_f)/K_f is capacity arithmet
 
 from torch import Tensor
 
-from qevict_diag.metrics.counting import count
-from qevict_diag.tier import Tier
+from qevict_diag.cache.tier import Tier
+from qevict_diag.metrics.arithmetic import count
 
 
 def transition_counts(

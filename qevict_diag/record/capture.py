@@ -10,15 +10,15 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from qevict_diag import fused_sums
+from qevict_diag.attention import fused
+from qevict_diag.attention.sums import attention_output, column_sums, row_lse
 from qevict_diag.errors import RecordError
-from qevict_diag.layer_trace import AttentionSpec, visible
-from qevict_diag.products import attention_output, column_sums, row_lse
-from qevict_diag.record.interface import AttentionCall
+from qevict_diag.models.intercept import AttentionCall
 from qevict_diag.record.options import RecordOptions, probe_positions
 from qevict_diag.record.probe import LayerPlan, layer_number
 from qevict_diag.record.rotary import RopeTables, RotaryCall
 from qevict_diag.record.selection import picked
+from qevict_diag.trace.layer import AttentionSpec, visible
 
 RESIDUAL_LIMIT = {torch.float32: 5e-5, torch.float16: 5e-3, torch.bfloat16: 4e-2}
 _CHECKED_ROWS = 32
@@ -170,8 +170,8 @@ class Capture:
     def _prompt_sums(self, query: Tensor, key: Tensor, spec: AttentionSpec, first: int) -> Tensor:
         """Exact column sums of the queries from ``first`` on, or their estimate from the probes among them."""
         if self._options.fused:
-            fused_sums.require(query.device)
-            return fused_sums.column_sums(query, key, spec, first)
+            fused.require(query.device)
+            return fused.column_sums(query, key, spec, first)
         if self._probes is None:
             return column_sums(query, key, spec, first, self._options.block_bytes)
         some = self._probes[(self._probes >= first) & (self._probes < first + query.shape[1])]

@@ -7,8 +7,8 @@ import torch
 from torch import Tensor
 
 from qevict_diag.errors import InputError
+from qevict_diag.models.stepper import Stepper, input_device, is_hybrid
 from qevict_diag.record.options import RecordOptions
-from qevict_diag.record.stepper import Stepper, input_device, is_hybrid
 
 TEACHER_CHUNK = 512
 

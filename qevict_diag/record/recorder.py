@@ -14,22 +14,22 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from qevict_diag import fused_sums
-from qevict_diag.articles import Source, unique_names
+from qevict_diag.attention import fused
 from qevict_diag.errors import InputError
-from qevict_diag.models import identify
+from qevict_diag.models.intercept import intercept
+from qevict_diag.models.load import identify
+from qevict_diag.models.stepper import input_device, quiet_model, vocabulary
 from qevict_diag.record.capture import Capture, CapturedLayer
 from qevict_diag.record.contents import estimate_entry, layer_tensors, manifest, shape, source_entry
+from qevict_diag.record.cost import price, refuse_full_disk
 from qevict_diag.record.decode import run
-from qevict_diag.record.interface import intercept
 from qevict_diag.record.options import RecordOptions
-from qevict_diag.record.plan import price, refuse_full_disk
 from qevict_diag.record.probe import LayerPlan, probe
 from qevict_diag.record.rotary import watch_rotary
 from qevict_diag.record.selection import wanted
-from qevict_diag.record.stepper import input_device, quiet_model, vocabulary
-from qevict_diag.trace import Trace
-from qevict_diag.trace_writer import TraceWriter, refuse_existing
+from qevict_diag.texts.source import Source, unique_names
+from qevict_diag.trace.trace import Trace
+from qevict_diag.trace.writer import TraceWriter, refuse_existing
 
 TESTED = ((4, 57), (5, 24))  # releases of transformers, first and last; see noxfile.py
 STORED = (torch.float32, torch.float16, torch.bfloat16)
@@ -100,7 +100,7 @@ def check(model: Any, tokenizer: Any, sources: Sequence[Source], options: Record
     if model.dtype not in STORED:
         raise InputError(f"the model computes in {model.dtype}, which a trace cannot hold; load it in float32")
     if options.fused:
-        fused_sums.require(input_device(model))
+        fused.require(input_device(model))
     return [tokenize(tokenizer, source, options, vocabulary(model)) for source in sources]
 
 

@@ -18,9 +18,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from qevict_diag import rope
-from qevict_diag.layer_trace import AttentionSpec
-from qevict_diag.record.interface import modelling_modules, patched
+from qevict_diag.attention import rope
+from qevict_diag.models.intercept import modelling_modules, patched
+from qevict_diag.trace.layer import AttentionSpec
 
 TOLERANCE = {torch.float32: 1e-4, torch.float16: 5e-3, torch.bfloat16: 4e-2, torch.float64: 1e-6}
 

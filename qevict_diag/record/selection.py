@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from qevict_diag.errors import InputError
-from qevict_diag.record.interface import AttentionCall
+from qevict_diag.models.intercept import AttentionCall
 from qevict_diag.record.options import RecordOptions
 from qevict_diag.record.probe import LayerPlan
 

@@ -4,11 +4,11 @@
 """
 
 from qevict_diag.sweep.engine import Engine
+from qevict_diag.sweep.estimate import SweepPlan, plan
 from qevict_diag.sweep.folder import SweepFolder
-from qevict_diag.sweep.plan import SweepPlan, plan
+from qevict_diag.sweep.grid import Setting, Sweep
 from qevict_diag.sweep.read import SweepFrames, read
 from qevict_diag.sweep.run import Finished, run
-from qevict_diag.sweep.spec import Setting, Sweep
 from qevict_diag.sweep.tasks import Misfit, Task, misfits, tasks
 
 __all__ = [

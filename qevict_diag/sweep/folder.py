@@ -21,7 +21,7 @@ from typing import Any
 
 import polars as pl
 
-from qevict_diag import atomic
+from qevict_diag import files
 from qevict_diag.errors import InputError, SweepError
 from qevict_diag.sweep.tasks import Task
 
@@ -70,9 +70,9 @@ class SweepFolder:
         told = {**receipt, "task": task.content(), "use": use.to_dicts()}
         text = json.dumps(told, default=str)
         try:
-            with atomic.replacing(self.part(task.name)) as scratch:
+            with files.replacing(self.part(task.name)) as scratch:
                 scratch.write_bytes(content)
-            atomic.write_text(self.parts / f"{task.name}.json", text + "\n")
+            files.write_text(self.parts / f"{task.name}.json", text + "\n")
         except InputError as error:
             raise SweepError(f"cannot write a part into {self.parts}: {error}; then sweep again") from error
         return len(content)
@@ -102,7 +102,7 @@ class SweepFolder:
                 )
             return
         text = json.dumps({"format": FORMAT, "version": VERSION, **manifest}, indent=1, default=str)
-        atomic.write_text(self.path / MANIFEST, text + "\n")
+        files.write_text(self.path / MANIFEST, text + "\n")
 
     @contextmanager
     def locked(self) -> Iterator[bool]:

@@ -7,8 +7,8 @@ import polars as pl
 
 from qevict_diag.errors import InputError, SweepError
 from qevict_diag.frames import MEASUREMENTS, peaks
+from qevict_diag.sweep.compute import SWEPT, SWEPT_BYTES
 from qevict_diag.sweep.folder import SweepFolder
-from qevict_diag.sweep.work import SWEPT, SWEPT_BYTES
 
 
 @dataclass(frozen=True, eq=False)

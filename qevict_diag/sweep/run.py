@@ -8,12 +8,12 @@ from typing import Any
 
 from qevict_diag.devices import torch_device
 from qevict_diag.errors import InputError, QEvictError, SweepError
+from qevict_diag.sweep.compute import work
 from qevict_diag.sweep.engine import Engine
 from qevict_diag.sweep.folder import SweepFolder
-from qevict_diag.sweep.spec import Sweep
+from qevict_diag.sweep.grid import Sweep
 from qevict_diag.sweep.tasks import Task, identity, program, tasks
-from qevict_diag.sweep.work import work
-from qevict_diag.trace import Trace
+from qevict_diag.trace.trace import Trace
 
 Progress = Callable[[int, int], None]  # parts done, of how many
 

@@ -14,9 +14,9 @@ from itertools import product
 from typing import Any
 
 from qevict_diag.errors import BudgetError, InputError
-from qevict_diag.plan import make_plan
-from qevict_diag.sweep.spec import Options, Setting, Sweep
-from qevict_diag.trace import Trace
+from qevict_diag.replay.plan import make_plan
+from qevict_diag.sweep.grid import Options, Setting, Sweep
+from qevict_diag.trace.trace import Trace
 
 PROGRAM = "qevict-diag"
 SHOWN = 3  # misfits named in an error

@@ -1,0 +1,188 @@
+"""Under which readings of the paper each claim holds: one reading changed at a time, against the defaults.
+
+Readings that change decisions are replayed and measured anew. The others leave the decisions alone and touch only some
+metrics (`TOUCHED`), so only those are measured again and everything else is taken from the default's measurement.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import polars as pl
+
+from qevict_diag.analyses.claims import evaluate as claims
+from qevict_diag.analyses.claims.checks import Setting, checks
+from qevict_diag.errors import InputError
+from qevict_diag.frames import MEASUREMENTS
+from qevict_diag.measure.traces import measure
+from qevict_diag.readings import READINGS, Readings
+from qevict_diag.replay.plan import Settings
+from qevict_diag.trace.layer import Recorded
+
+TOUCHED: dict[str, tuple[str, ...]] = {
+    "universe": ("lir", "transitions"),
+    "churn_set": ("churn",),
+    "lir_episodes": (),  # the default's measurement has the rows of both
+    "share_denominator": ("mass_share",),
+    "fmm_denominator": ("fmm",),
+    "qsa_support": ("qsa", "mass_ratio"),
+    "ledger_bytes": (),  # byte totals; no claim is about them
+    "lag": ("transitions",),
+}
+KEPT = ("claim", "verdict", "numbers", "text")
+FORCED = "admission=forced"
+FORCED_R1 = "admission=forced, R1 only"
+LETTERS = {reading.name: reading.letter for reading in READINGS}
+Progress = Callable[[int, int], None]  # layers replayed, of how many
+Frames = Mapping[Setting, pl.DataFrame]
+
+
+@dataclass(frozen=True, eq=False)
+class Needed:
+    """What a reading takes: the policies and metrics to measure on the traces of one of the paper's settings."""
+
+    traces: tuple[Recorded, ...]
+    policies: tuple[str, ...]
+    metrics: tuple[str, ...]
+
+    @property
+    def layers(self) -> int:
+        """How many layers are replayed."""
+        return sum(len(trace.layers) for trace in self.traces) if self.metrics else 0
+
+
+def alternatives() -> tuple[str, ...]:
+    """Every value of every reading but the defaults, as labels ``name=value``, in the table's order."""
+    return tuple(f"{reading.name}={value}" for reading in READINGS for value in reading.values[1:])
+
+
+def by_setting(traces: Sequence[Recorded]) -> dict[Setting, tuple[Recorded, ...]]:
+    """Sort traces by the paper's settings: those that decode more than they prefill are about promotion (Appendix K).
+
+    InputError without traces.
+    """
+    if not traces:
+        raise InputError("no trace to put the readings to the test on; name at least one")
+    late = tuple(trace for trace in traces if trace.shape.decode > trace.shape.prefill)
+    return {"diagnostic": tuple(trace for trace in traces if trace not in late), "promotion": late}
+
+
+def compare(
+    traces: Sequence[Recorded],
+    settings: Settings,
+    labels: Iterable[str] = alternatives(),
+    *,
+    min_inactive: int = 3,
+    progress: Progress = lambda done, total: None,
+) -> pl.DataFrame:
+    """Verdict on every claim under the defaults and under each label, one row each.
+
+    Columns: letter, reading (empty for the defaults), claim, verdict, default, changed, numbers, text. Forced admission
+    comes twice, for all policies and for R1 alone (`FORCED_R1`), which is what the paper's churn of R1 suggests. Raises
+    ReadingError for a label that is not in the table, and what `measure` raises.
+    """
+    chosen = [label for label in (_readings(label).label() for label in labels) if label]
+    measured = _measure_all(by_setting(traces), settings, ["", *dict.fromkeys(chosen)], min_inactive, progress)
+    default = next(measured)[1]
+    tables = [_verdicts("", default, min_inactive)]
+    for label, own in measured:
+        found = {setting: completed(label, default[setting], own[setting]) for setting in own}
+        tables.append(_verdicts(label, found, min_inactive))
+        if label == FORCED:
+            alone = {setting: mixed(default[setting], found[setting], "R1") for setting in own}
+            tables.append(_verdicts(FORCED_R1, alone, min_inactive))
+    return _against_default(pl.concat(tables))
+
+
+def needed(label: str, traces: Sequence[Recorded], setting: Setting) -> Needed:
+    """What has to be measured for a reading, by what the claims of a setting ask of it."""
+    quantities = [q for check in checks() if check.setting == setting for q in check.quantities]
+    touched = TOUCHED.get(_name(label), tuple(q.metric for q in quantities))
+    asked = [q for q in quantities if q.metric in touched]
+    policies, metrics = (tuple(dict.fromkeys(getattr(q, name) for q in asked)) for name in ("policy", "metric"))
+    return Needed(tuple(traces), policies, metrics)
+
+
+def completed(label: str, default: pl.DataFrame, own: pl.DataFrame) -> pl.DataFrame:
+    """Measurements under a reading: its own, and the default's for what it does not touch, under its label."""
+    touched = TOUCHED.get(_name(label))
+    if touched is None or default.is_empty():
+        return own
+    if _name(label) == "lir_episodes":
+        own, touched = default.filter(pl.col("reading") == label), ("lir", "return_time")
+    borrowed = default.filter(pl.col("reading") == "", ~pl.col("metric").is_in(touched))
+    return pl.concat([borrowed.with_columns(reading=pl.lit(label)), own])
+
+
+def mixed(default: pl.DataFrame, other: pl.DataFrame, policy: str) -> pl.DataFrame:
+    """The default's measurements with those of one policy taken from another reading, all under the default's label."""
+    swapped = other.filter(pl.col("policy") == policy).with_columns(reading=pl.lit(""))
+    return pl.concat([default.filter(pl.col("policy") != policy), swapped])
+
+
+def changes(compared: pl.DataFrame) -> pl.DataFrame:
+    """The rows of `compare` whose verdict is not the default's."""
+    return compared.filter("changed")
+
+
+def matrix(compared: pl.DataFrame) -> pl.DataFrame:
+    """One row per reading, one column per claim: its verdict."""
+    return compared.pivot("claim", index=["letter", "reading"], values="verdict")
+
+
+def _measure_all(
+    traces: Mapping[Setting, Sequence[Recorded]],
+    settings: Settings,
+    labels: Sequence[str],
+    min_inactive: int,
+    progress: Progress,
+) -> Iterator[tuple[str, Frames]]:
+    """Measure what each reading needs, one after another."""
+    todo = [(label, {setting: needed(label, traces[setting], setting) for setting in traces}) for label in labels]
+    total, done = sum(part.layers for _, parts in todo for part in parts.values()), 0
+
+    def finished(layers: int) -> None:
+        nonlocal done
+        done += layers
+        progress(done, total)
+
+    for label, parts in todo:
+        under = replace(settings, readings=_readings(label))
+        yield label, {setting: _measured(part, under, min_inactive, finished) for setting, part in parts.items()}
+
+
+def _measured(part: Needed, settings: Settings, min_inactive: int, progress: Callable[[int], None]) -> pl.DataFrame:
+    if not part.traces or not part.metrics:
+        return pl.DataFrame(schema=MEASUREMENTS)
+    found = measure(part.traces, part.policies, part.metrics, settings, min_inactive=min_inactive, progress=progress)
+    return found.frame
+
+
+def _verdicts(label: str, frames: Frames, min_inactive: int) -> pl.DataFrame:
+    summary = claims.summary(claims.evaluate(frames["diagnostic"], frames["promotion"], min_inactive))
+    return summary.select(pl.lit(_letter(label)).alias("letter"), pl.lit(label).alias("reading"), *KEPT)
+
+
+def _against_default(table: pl.DataFrame) -> pl.DataFrame:
+    usual = table.filter(pl.col("reading") == "").select("claim", default="verdict")
+    joined = table.join(usual, on="claim", how="left", maintain_order="left")
+    return joined.select(
+        "letter",
+        "reading",
+        "claim",
+        "verdict",
+        "default",
+        (pl.col("verdict") != pl.col("default")).alias("changed"),
+        *KEPT[2:],
+    )
+
+
+def _readings(label: str) -> Readings:
+    return Readings.parse([label] if label else [])
+
+
+def _name(label: str) -> str:
+    return label.partition("=")[0]
+
+
+def _letter(label: str) -> str:
+    return LETTERS.get(_name(label), "")

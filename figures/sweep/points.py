@@ -1,0 +1,80 @@
+"""The points of a sweep that pictures are drawn from: estimates with intervals at its settings.
+
+Where a picture fixes an axis of the sweep, it takes the paper's diagnostic value if the sweep has it and the smallest
+one otherwise (`reference`).
+"""
+
+from collections.abc import Sequence
+from fractions import Fraction
+from typing import Any
+
+import polars as pl
+
+from qevict_diag.analyses.summary import HOW
+from qevict_diag.analyses.sweeps import AXES, at_settings
+from qevict_diag.errors import InputError
+from qevict_diag.policies.policy import POLICIES
+
+USUAL: dict[str, Any] = {"quantized_fraction": "1/2", "bits": 2, "budget": "1/5", "swept_reading": ""}
+PERCENT = ("fmm", "churn", "mass_share", "lir", "transitions")
+
+
+def points(frame: pl.DataFrame, metric: str = "fmm", min_inactive: int = 3) -> pl.DataFrame:
+    """Estimate and interval of one metric at every setting of a sweep, in percent where it is a share."""
+    scale = 100 if metric in PERCENT else 1
+    return at_settings(frame, metric, min_inactive).with_columns(pl.col("estimate", "low", "high") * scale)
+
+
+def reference(found: pl.DataFrame, name: str) -> Any:
+    """The value at which a picture holds an axis fixed; None when the axis does not apply."""
+    values = found[name].drop_nulls().unique(maintain_order=True).to_list()
+    if USUAL.get(name) in values or not values:
+        return USUAL.get(name) if values else None
+    return min(values, key=str if name == "swept_reading" else Fraction)
+
+
+def held(found: pl.DataFrame, free: Sequence[str]) -> pl.DataFrame:
+    """Only points where every axis that is not ``free`` has its reference value, or does not apply.
+
+    A policy's window is its own where the sweep has it: 1 for R1, 32 for R4, 8 for the others.
+    """
+    for name in AXES:
+        if name in free:
+            continue
+        if name == "window":
+            found = pl.concat([_own_window(part) for part in found.partition_by("policy", maintain_order=True)])
+        else:
+            value = reference(found, name)
+            found = found if value is None else found.filter(pl.col(name).is_null() | (pl.col(name) == value))
+    return found
+
+
+def varied(found: pl.DataFrame, name: str) -> pl.DataFrame:
+    """`varying`; InputError when there are none."""
+    several = varying(found, name)
+    if several.is_empty():
+        raise InputError(f"the sweep has one value of {name.replace('_', ' ')}; sweep over several to see its effect")
+    return several
+
+
+def varying(found: pl.DataFrame, name: str) -> pl.DataFrame:
+    """Points along one axis, of the policies that have several there."""
+    along = held(found, (name,)).filter(pl.col(name).is_not_null())
+    return along.filter(pl.len().over("policy") > 1)
+
+
+def averages(rows: pl.DataFrame, metric: str, across: str) -> pl.DataFrame:
+    """Layers down, ``across`` to the right: means of defined values, or ratios of sums where counts are pooled."""
+    defined = rows.filter(pl.col("value").is_not_nan())
+    pooled = pl.col("numerator").sum() / pl.col("denominator").sum()
+    value = pooled if HOW[metric] == "pooled" else pl.col("value").mean()
+    means = defined.group_by("layer", across).agg(value=value).sort(across, "layer")
+    return means.pivot(across, index="layer", values="value").sort("layer")
+
+
+def _own_window(part: pl.DataFrame) -> pl.DataFrame:
+    """The points of one policy at its own window, or at the first one that the sweep has."""
+    base = POLICIES.get(part["policy"][0].partition("[")[0])
+    windows = part["window"].unique().sort().to_list()
+    own = base.window if base is not None and base.window in windows else windows[0]
+    return part.filter(pl.col("window") == own)

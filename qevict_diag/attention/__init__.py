@@ -1,0 +1,1 @@
+"""How a layer attends: its specification, the one formula of its logits, rotary embedding, and sums over rows."""

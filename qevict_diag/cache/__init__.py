@@ -1,0 +1,1 @@
+"""The cache between two events: windows, tiers, budgets in bytes, routing, and contents in memory."""

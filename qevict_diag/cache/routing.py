@@ -1,0 +1,73 @@
+"""The three tiers: routing between them, the write-once ledger, and their bytes (definitions.md, sections 5 and 6)."""
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from qevict_diag.cache.budget import Capacity
+from qevict_diag.cache.tier import Tier
+from qevict_diag.policies.oracles.foresight import Foresight
+from qevict_diag.policies.policy import Policy
+
+
+@dataclass(frozen=True, eq=False)
+class Assignment:
+    """Tiers after an event, and which windows have an entry in the quantized ledger: both [layer, unit, window]."""
+
+    tier: Tensor  # uint8
+    ledger: Tensor  # bool; grows only
+
+    @classmethod
+    def initial(cls, shape: tuple[int, ...], device: torch.device) -> "Assignment":
+        """Everything local, nothing written."""
+        return cls(
+            torch.zeros(shape, dtype=torch.uint8, device=device), torch.zeros(shape, dtype=torch.bool, device=device)
+        )
+
+    @property
+    def accessible(self) -> Tensor:
+        """Windows a query can still attend to."""
+        return self.tier != Tier.EVICTED
+
+    def moved(self, tier: Tensor) -> "Assignment":
+        """Every window in the tier given; what enters the quantized tier is written into the ledger."""
+        return Assignment(tier, self.ledger | (tier == Tier.QUANTIZED))
+
+
+def route(
+    score: Tensor, before: Assignment, historical: int, policy: Policy, capacity: Capacity, *, forced: bool
+) -> Assignment:
+    """One routing event: the K_f best candidates become F, the next K_q become Q, the rest E, for good.
+
+    ``score`` [layer, unit, window]; the first ``historical`` windows are historical now, those among them that are
+    still LOCAL are newcomers. Candidates are F ∪ Q ∪ newcomers. Without promotion a window of Q may only stay in Q or
+    go. ``forced`` (reading J) admits every newcomer and displaces the lowest of the others.
+    """
+    score, tier = score[..., :historical], before.tier[..., :historical]
+    recalls = isinstance(policy.estimator, Foresight) and policy.estimator.recalls
+    candidates = torch.ones_like(tier, dtype=torch.bool) if recalls else tier != Tier.EVICTED
+    if forced:
+        candidates = _admit(score, tier, candidates, capacity.full + capacity.quantized)
+    may_be_full = candidates if policy.promotion else candidates & (tier != Tier.QUANTIZED)
+    full = best(score, may_be_full, capacity.full)
+    quantized = best(score, candidates & ~full, capacity.quantized)
+    after = before.tier.clone()
+    after[..., :historical] = Tier.EVICTED - full.to(torch.uint8) * 2 - quantized.to(torch.uint8)
+    return before.moved(after)
+
+
+def best(score: Tensor, among: Tensor, count: int) -> Tensor:
+    """The ``count`` highest scores ``among`` the given windows, as a mask; ties go to the lower window id."""
+    if count >= score.shape[-1]:
+        return among
+    if count == 0:
+        return torch.zeros_like(among)
+    order = score.masked_fill(~among, float("-inf")).argsort(dim=-1, descending=True, stable=True)[..., :count]
+    return torch.zeros_like(among).scatter_(-1, order, True) & among
+
+
+def _admit(score: Tensor, tier: Tensor, candidates: Tensor, keep: int) -> Tensor:
+    newcomers = best(score, tier == Tier.LOCAL, keep)
+    rank_first = torch.where(newcomers, float("inf"), score)
+    return best(rank_first, newcomers | (candidates & (tier != Tier.LOCAL)), keep)

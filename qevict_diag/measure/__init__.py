@@ -1,0 +1,1 @@
+"""From traces to tidy rows: measurements, decisions and bytes."""

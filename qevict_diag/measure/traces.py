@@ -1,0 +1,182 @@
+"""From traces to tidy measurements: replay, then turn each metric's tensors into rows (interface.md).
+
+Rows carry numerator and denominator beside every value, so that any later aggregation is the reader's own.
+"""
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+
+import polars as pl
+
+from qevict_diag.cache.tier import Tier
+from qevict_diag.errors import InputError, within
+from qevict_diag.frames import BYTES, DECISIONS, MEASUREMENTS, conform, peaks, rows
+from qevict_diag.metrics import METRICS
+from qevict_diag.metrics.arithmetic import count
+from qevict_diag.metrics.metric import ROWS
+from qevict_diag.policies.policy import Policy, policy
+from qevict_diag.replay.fold import Save
+from qevict_diag.replay.loop import Replay, replay_blocks
+from qevict_diag.replay.plan import Settings
+from qevict_diag.trace.layer import Recorded
+
+DECIDED = Save(missed=False, reference=False, agreement=False)  # of a replay only its decisions
+Group = tuple[Sequence[str | Policy], Sequence[str]]  # policies, and the metrics they are measured by
+
+
+@dataclass(frozen=True)
+class Measurements:
+    """``frame`` holds the tidy measurements, ``bytes`` what each policy's cache uses of its allowance."""
+
+    frame: pl.DataFrame
+    bytes: pl.DataFrame
+
+
+def measure(
+    traces: Sequence[Recorded],
+    policies: Sequence[str | Policy] = ("R1", "R2", "R3", "R4"),
+    metrics: Sequence[str] = ("all",),
+    settings: Settings | None = None,
+    *,
+    also: Sequence[Group] = (),
+    min_inactive: int = 3,
+    progress: Callable[[int], None] | None = None,
+) -> Measurements:
+    """Replay every policy on every trace and measure it.
+
+    ``metrics`` are names of `METRICS` or ``all``. ``also`` are further policies with metrics of their own (random arms
+    and optima, say, whose Future Missed Mass is all that matters), replayed on the same stream. ``progress`` is called
+    with the number of layers just finished. Raises InputError for unknown names, and what `replay` raises.
+    """
+    settings = settings or Settings()
+    wanted = [
+        (one if isinstance(one, Policy) else policy(one), metric_names(names))
+        for group, names in ((policies, metrics), *also)
+        for one in group
+    ]
+    asked = [(one, needed(names)) for one, names in wanted]
+    given = [trace.name for trace in traces]
+    if not given or len(set(given)) < len(given):
+        raise InputError(f"traces {', '.join(given) or '(none)'}: give at least one, each with a name of its own")
+    within("min-inactive", min_inactive, 1)
+    for trace in traces:
+        if settings.horizon > trace.shape.decode and any("fmm" in names for _, names in wanted):
+            raise InputError(
+                f"horizon {settings.horizon}: {trace.name} has {trace.shape.decode} decode queries, so no event has a "
+                "full horizon; lower --horizon, or leave fmm out"
+            )
+    measured, used = [], []
+    for trace in traces:
+        for block in replay_blocks(trace, asked, settings):
+            for run, (_, names) in zip(block, wanted, strict=True):
+                measured.append(measure_replay(run, names, min_inactive, trace.name, trace.model_id))
+                used.append(byte_use(run, trace.name))
+            if progress is not None:
+                progress(len(block[0].layers))
+    return Measurements(pl.concat(measured), peaks(pl.concat(used).lazy()).collect())
+
+
+def one_model(traces: Sequence[Recorded], unless: str = "") -> None:
+    """Refuse traces of different models: their numbers are not samples of one thing (InputError).
+
+    ``unless`` names the option that allows it, where a command has one.
+    """
+    models = sorted({trace.model_id for trace in traces})
+    if len(models) > 1:
+        raise InputError(
+            f"traces of {len(models)} models ({', '.join(models)}); take one at a time"
+            + (f", or give {unless}" if unless else "")
+        )
+
+
+def metric_names(metrics: Sequence[str]) -> tuple[str, ...]:
+    """The names asked for, in the table's order; InputError for one that is not in it."""
+    unknown = set(metrics) - {*METRICS, "all"}
+    if unknown or not metrics:
+        raise InputError(f"metric {', '.join(sorted(unknown)) or '(none)'}: there are {', '.join(METRICS)} and all")
+    return tuple(METRICS) if "all" in metrics else tuple(name for name in METRICS if name in metrics)
+
+
+def needed(metrics: Iterable[str]) -> Save:
+    """What a replay has to keep for these metrics."""
+    names = set(metrics)
+    return Save(
+        missed="fmm" in names,
+        reference=bool(names & {"mass_share", "lir"}),
+        agreement=bool(names & {"qsa", "mass_ratio"}),
+    )
+
+
+def measure_replay(run: Replay, metrics: Iterable[str], min_inactive: int, trace: str, model: str) -> pl.DataFrame:
+    """Measurements of one replay, all rows of the given metrics."""
+    settings = run.plan.settings
+    constants = {"trace": trace, "model": model, "policy": run.policy.name, "budget": str(settings.budget.ratio)}
+    label = settings.readings.label()
+    frames = []
+    for name in metrics:
+        for frame in ROWS[name](run, min_inactive):
+            own = {"metric": name, "reading": label}
+            frames.append(conform(frame, MEASUREMENTS, **constants, **{k: v for k, v in own.items() if k not in frame}))
+    return pl.concat(frames) if frames else pl.DataFrame(schema=MEASUREMENTS)
+
+
+def all_decisions(
+    traces: Sequence[Recorded],
+    policies: Sequence[Policy],
+    settings: Settings,
+    *,
+    progress: Callable[[int], None] | None = None,
+) -> pl.DataFrame:
+    """Tidy decisions of every policy on every trace."""
+    frames = []
+    for trace in traces:
+        for block in replay_blocks(trace, [(one, DECIDED) for one in policies], settings):
+            frames += [decisions(run, trace.name) for run in block]
+            if progress is not None:
+                progress(len(block[0].layers))
+    return pl.concat(frames)
+
+
+def byte_use(run: Replay, trace: str) -> pl.DataFrame:
+    """Peak bytes of a replay's tiers against its allowance, per layer and key-value head.
+
+    ``persistent_ratio`` adds the sinks and the recent region and divides by FullKV's bytes at the final length;
+    ``persistent_ratio_with_ledger`` also counts the codes the ledger keeps for windows now in the full tier (reading
+    M).
+    """
+    room, settings = run.capacity, run.plan.settings
+    token_bytes = room.full_window_bytes // room.window
+    protected = (settings.budget.sinks + settings.budget.recent) * token_bytes
+    full, quantized = (count(run.tier == z) for z in (Tier.FULL, Tier.QUANTIZED))
+    used = full * room.full_window_bytes + quantized * room.low_window_bytes
+    kept = count(run.ledger & (run.tier == Tier.FULL)) * room.low_window_bytes
+    everything = run.grid.length * token_bytes
+    frame = pl.DataFrame(
+        {
+            "window": room.window,
+            "full_windows": room.full,
+            "quantized_windows": room.quantized,
+            "history_bytes": room.history_bytes,
+            "used_bytes": int(used.max()),
+            "used_share": int(used.max()) / room.history_bytes,
+            "persistent_ratio": (protected + int(used.max())) / everything,
+            "persistent_ratio_with_ledger": (protected + int((used + kept).max())) / everything,
+        }
+    )
+    return conform(frame, BYTES, trace=trace, policy=run.policy.name, budget=str(settings.budget.ratio))
+
+
+def decisions(run: Replay, trace: str) -> pl.DataFrame:
+    """Tier of every complete window at every event, one row each; a column ``unit`` where heads have own sets."""
+    axes = {
+        "layer": run.layers,
+        "unit": run.unit_numbers,
+        "event": range(run.grid.events),
+        "window": range(run.grid.count),
+    }
+    complete = run.grid.complete_mask().to(run.tier.device)
+    frame = rows(axes, tier=run.tier, complete=complete).filter(pl.col("complete") == 1)
+    words = {float(tier): tier.word for tier in Tier}
+    named = frame.with_columns(pl.col("tier").replace_strict(words, return_dtype=pl.String))
+    schema = DECISIONS | ({} if run.unit_numbers == (None,) else {"unit": pl.Int32()})
+    return conform(named, schema, trace=trace, policy=run.policy.name)

@@ -1,0 +1,1 @@
+"""Models: where they come from, how they are loaded, and how their attention is watched and stepped."""

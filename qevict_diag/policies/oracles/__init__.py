@@ -1,0 +1,1 @@
+"""Rankings that know the recorded future: bounds for all others."""

@@ -1,0 +1,1 @@
+"""Quantizers: from windows to packed codes and back."""

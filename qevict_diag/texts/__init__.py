@@ -1,0 +1,1 @@
+"""The texts that are recorded: where they come from and how they are read."""

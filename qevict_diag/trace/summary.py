@@ -1,0 +1,69 @@
+"""A trace at a glance: where it comes from, how large it is, where its attention goes."""
+
+import json
+import unicodedata
+from typing import Any
+
+import torch
+
+from qevict_diag.trace.trace import Trace
+
+_QUERIES = 64  # decode queries that the glance looks at, spread over all
+
+
+def summary(trace: Trace) -> dict[str, Any]:
+    """Facts about a trace, ready for JSON; ``layers`` has one entry per recorded layer."""
+    model, source = trace.entry("model"), trace.entry("source")
+    return {
+        "trace": str(trace.path),
+        "model": trace.model_id,
+        "architecture": model.get("architecture"),
+        "weights_sha256": model.get("weights_sha256"),
+        "dtype": model.get("dtype"),
+        "source": source.get("name"),
+        "continuation": source.get("continuation"),
+        "distinct_4grams": source.get("distinct_4grams"),
+        "prefill": trace.shape.prefill,
+        "decode": trace.shape.decode,
+        "heads": trace.shape.heads,
+        "kv_heads": trace.shape.kv_heads,
+        "head_dim": trace.shape.head_dim,
+        "recorded_layers": f"{len(trace.layers)} of {trace.shape.layers}",
+        "bytes": sum(entry.bytes for entry in trace.files.values()),
+        "options": trace.entry("recorder").get("options"),
+        "first_tokens": None if source.get("redacted") is True else trace.tokens[:8].tolist(),
+        "software": trace.manifest.get("software"),
+        "created": trace.manifest.get("created"),
+        "layers": [concentration(trace, number) for number in trace.layers],
+    }
+
+
+def concentration(trace: Trace, number: int) -> dict[str, Any]:
+    """Mean share of a decode row's attention on its top 5% of positions, on the first 5 and on the last 32."""
+    layer = trace.layer(number)
+    step = max(1, trace.shape.decode // _QUERIES)
+    rows = layer.attention(slice(None, None, step))
+    count = max(1, trace.shape.length // 20)
+    last = torch.stack(
+        [
+            rows[:, i, : trace.shape.prefill + t + 1][:, -32:].sum(-1)
+            for i, t in enumerate(range(0, trace.shape.decode, step))
+        ]
+    )
+    return {
+        "layer": number,
+        "sliding_window": layer.spec.sliding_window,
+        "rotary": "none"
+        if layer.spec.rope is None
+        else f"{layer.spec.rope_style or 'unknown'} {layer.spec.rotary_dim}",
+        "pv_residual": layer.spec.pv_residual,
+        "top_5_percent": float(rows.topk(count, dim=-1).values.sum(-1).mean()),
+        "first_5": float(rows[..., :5].sum(-1).mean()),
+        "last_32": float(last.mean()),
+    }
+
+
+def printable(value: Any) -> str:
+    """A value for a terminal: without control characters, since a trace's text is not ours."""
+    text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+    return "".join(c if unicodedata.category(c)[0] != "C" else "\N{REPLACEMENT CHARACTER}" for c in text)
