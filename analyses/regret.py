@@ -6,37 +6,16 @@ O2 is the optimum of the same number of windows when eviction is final (`qevict_
 seeded draws of uniform eviction. 1 means that the policy is as good as foresight, 0 that it is as bad as chance.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 
 import numpy as np
 import polars as pl
 
 from qevict_diag.analyses.estimates import Cells, Grid, cells, grid, pooled_ratios, rows_of
-from qevict_diag.policies.policy import OPTIMUM, POLICIES, RANDOM, Policy, arm_of, arms_of, base_of, policy
+from qevict_diag.policies.arms import OPTIMUM, RANDOM, arm_of, random_arms
+from qevict_diag.policies.conditions import POLICIES
+from qevict_diag.policies.names import base_of
 from qevict_diag.statistics.intervals import Floats, articles_of, interval_of
-
-DRAWS = 3
-BOUNDED = ("fmm",)  # what random arms and optima are measured by
-
-
-def random_arms(policies: Iterable[str], draws: int = DRAWS) -> tuple[str, ...]:
-    """Names of the random arms that the policies are held against, ``draws`` seeds each."""
-    return tuple(f"{arm}[{RANDOM}:{seed}]" for arm in arms_of(policies) for seed in range(draws))
-
-
-def optima(policies: Iterable[str]) -> tuple[str, ...]:
-    """Names of the optima O2 that bound the policies."""
-    return tuple(f"{arm}[{OPTIMUM}]" for arm in arms_of(policies))
-
-
-def bounds(policies: Iterable[Policy], *, optimum: bool = True) -> tuple[Policy, ...]:
-    """The random arms of some policies, and their optima, with the same windows; those given are not repeated."""
-    given = {one.name: one for one in policies}
-    found = {}
-    for one in given.values():
-        for name in (*random_arms([one.name]), *(optima([one.name]) if optimum else ())):
-            found[name] = policy(name, window=one.window)
-    return tuple(one for name, one in found.items() if name not in given)
 
 
 def regret(frame: pl.DataFrame, over: Grid | None = None) -> pl.DataFrame:

@@ -4,7 +4,8 @@ from dataclasses import dataclass
 
 import torch
 
-from qevict_diag.trace.layer import AttentionSpec, LayerTrace, TraceShape
+from qevict_diag.attention.spec import AttentionSpec
+from qevict_diag.trace.layer import LayerTrace, TraceShape
 
 
 @dataclass(frozen=True, eq=False)

@@ -24,10 +24,10 @@ from random_layer import random_layers
 
 from qevict_diag.cache.windows import Grid
 from qevict_diag.measure.traces import measure
-from qevict_diag.policies.policy import policy
+from qevict_diag.policies.catalogue import policy
+from qevict_diag.replay.blocks import LayerBlock
 from qevict_diag.replay.loop import replay
-from qevict_diag.replay.plan import Settings
-from qevict_diag.replay.stream import LayerBlock
+from qevict_diag.replay.settings import Settings
 from qevict_diag.trace.trace import Trace
 
 POLICIES = ("R1", "R2", "R3", "R4")

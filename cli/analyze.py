@@ -35,13 +35,13 @@ def analyze(
 
     Where Future Missed Mass is measured, seeded random arms of the same bytes are replayed too: what chance would miss.
     """
-    from qevict_diag.analyses.regret import BOUNDED, bounds
     from qevict_diag.analyses.summary import readable, summarize
     from qevict_diag.cli.progress import layers_bar
     from qevict_diag.cli.show import check_suffix, print_frame, write_frame
     from qevict_diag.errors import InputError
     from qevict_diag.measure.traces import measure, metric_names, one_model
-    from qevict_diag.policies.policy import policies
+    from qevict_diag.policies.arms import BOUNDED, bounds
+    from qevict_diag.policies.catalogue import policies
 
     if out is not None:
         check_suffix(out)

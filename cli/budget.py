@@ -24,7 +24,7 @@ def budget(
     """Show the capacities and bytes of every policy, per layer and key-value head."""
     from qevict_diag.cache.budget import Budget, Geometry, exact
     from qevict_diag.cli.show import print_frame
-    from qevict_diag.replay.plan import budget_table
+    from qevict_diag.measure.bytes import budget_table
 
     room = Budget(exact(budget), exact(quantized_fraction, "quantized fraction"), bits, sinks, recent)
     geometry = Geometry(prefill, decode, head_dim, head_dim if value_dim is None else value_dim, element_size)

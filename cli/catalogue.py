@@ -8,7 +8,8 @@ def policies(as_json: options.AsJson = False) -> None:
     import polars as pl
 
     from qevict_diag.cli.show import print_frame
-    from qevict_diag.policies.policy import POLICIES, estimators
+    from qevict_diag.policies.catalogue import estimators
+    from qevict_diag.policies.conditions import POLICIES
 
     known = [
         {"name": p.name, "kind": "policy", "window": p.window, "summary": p.summary} for p in POLICIES.values()

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 if TYPE_CHECKING:
-    from qevict_diag.replay.plan import Settings
+    from qevict_diag.replay.settings import Settings
     from qevict_diag.trace.trace import Trace
 
 Traces = Annotated[list[Path], typer.Argument(help="Trace folders, or folders of traces.")]
@@ -47,7 +47,7 @@ def settings(
     from qevict_diag.cache.budget import Budget, exact
     from qevict_diag.errors import InputError
     from qevict_diag.readings import Readings
-    from qevict_diag.replay.plan import Settings
+    from qevict_diag.replay.settings import Settings
 
     if dtype not in ("float32", "float64"):
         raise InputError(f"dtype {dtype!r}: allowed are float32 and float64")

@@ -117,8 +117,8 @@ def record(
 
 
 def _sources(texts: list[Path], tokens: list[Path], field: str) -> "list[Source]":
-    from qevict_diag.texts.read import read_inputs
-    from qevict_diag.texts.source import built_in, read_tokens
+    from qevict_diag.texts.read import read_inputs, read_tokens
+    from qevict_diag.texts.source import built_in
 
     return [*read_inputs(texts, field), *map(read_tokens, tokens)] or list(built_in())
 

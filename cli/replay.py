@@ -26,8 +26,8 @@ def replay(
     """Replay policies and write the tier of every window at every event."""
     from qevict_diag.cli.progress import layers_bar
     from qevict_diag.cli.show import check_suffix, write_frame
-    from qevict_diag.measure.traces import all_decisions
-    from qevict_diag.policies.policy import policies
+    from qevict_diag.measure.decisions import all_decisions
+    from qevict_diag.policies.catalogue import policies
 
     check_suffix(out)
     settings = options.settings(budget, sinks, recent, quantized_fraction, bits, 32, reading, device, dtype)

@@ -27,7 +27,8 @@ def reproduce(
     quiet: options.Quiet = False,
 ) -> None:
     """Record the built-in articles and write Figure 1, Tables 14-18, the claims and a one-page report."""
-    from qevict_diag.figures.report.write import Request, as_json_text
+    from qevict_diag.analyses.reproduction import Request
+    from qevict_diag.figures.report.write import as_json_text
     from qevict_diag.figures.report.write import reproduce as make
 
     request = Request(out, model, continuation, device, min_inactive=min_inactive)

@@ -9,7 +9,7 @@ from qevict_diag.cli import options
 
 if TYPE_CHECKING:
     from qevict_diag.figures.tables.table import Table
-    from qevict_diag.replay.plan import Settings
+    from qevict_diag.replay.settings import Settings
     from qevict_diag.trace.trace import Trace
 
 
@@ -36,7 +36,7 @@ def table(
     """Print a table: published value, ours, interval, byte use and reading side by side."""
     from qevict_diag import files
     from qevict_diag.figures import tables
-    from qevict_diag.figures.tables.table import form_of, render_all
+    from qevict_diag.figures.tables.formats import form_of, render_all
     from qevict_diag.measure.traces import one_model
 
     form = form_of("json" if as_json else form, out)
@@ -54,10 +54,10 @@ def table(
 
 
 def _built(name: str, opened: "list[Trace]", settings: "Settings", min_inactive: int, quiet: bool) -> "Table":
-    from qevict_diag.analyses.regret import BOUNDED
     from qevict_diag.cli.progress import layers_bar
     from qevict_diag.figures import tables
     from qevict_diag.measure.traces import measure
+    from qevict_diag.policies.arms import BOUNDED
 
     spec = tables.spec_of(name)
     with layers_bar(f"table {name}", opened, quiet) as progress:

@@ -14,9 +14,9 @@ from pathlib import Path
 import torch
 
 from qevict_diag.attention.rope import rotate
+from qevict_diag.attention.spec import AttentionSpec
 from qevict_diag.attention.sums import column_sums, row_lse
 from qevict_diag.errors import TraceError
-from qevict_diag.trace.layer import AttentionSpec
 from qevict_diag.trace.manifest import FORMAT, VERSION, checksum, spec_to_json
 from qevict_diag.trace.summary import summary
 from qevict_diag.trace.tensor_file import write_tensors

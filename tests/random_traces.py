@@ -6,7 +6,8 @@ import numpy as np
 import torch
 
 from qevict_diag.attention import rope
-from qevict_diag.trace.layer import AttentionSpec, LayerTrace, TraceShape, visible
+from qevict_diag.attention.spec import AttentionSpec, visible
+from qevict_diag.trace.layer import LayerTrace, TraceShape
 
 
 @dataclass(frozen=True, eq=False)

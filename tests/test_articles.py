@@ -5,7 +5,8 @@ import json
 import pytest
 
 from qevict_diag.errors import InputError
-from qevict_diag.texts.source import Source, built_in, read_text, read_tokens, slug, unique_names
+from qevict_diag.texts.read import read_text, read_tokens
+from qevict_diag.texts.source import Source, built_in, slug, unique_names
 
 
 def test_there_are_two_articles_of_prose():

@@ -10,22 +10,22 @@ from random_traces import random_trace
 from qevict_diag.cache.budget import Budget
 from qevict_diag.errors import InputError, MetricError
 from qevict_diag.policies import policy as table
-from qevict_diag.policies.policy import estimator, policy
-from qevict_diag.policies.ranking import (
-    ESTIMATORS,
-    CumulativeAttention,
-    DecayedAttention,
-    Estimator,
-    KeyNorm,
-    ObservationWindow,
-    Persistence,
-    RandomRanking,
-    ValueWeighted,
-)
+from qevict_diag.policies.catalogue import ESTIMATORS, estimator, policy
+from qevict_diag.policies.estimators.cumulative import CumulativeAttention
+from qevict_diag.policies.estimators.decayed import DecayedAttention
+from qevict_diag.policies.estimators.key_norm import KeyNorm
+from qevict_diag.policies.estimators.observation import ObservationWindow
+from qevict_diag.policies.estimators.persistence import Persistence
+from qevict_diag.policies.estimators.random import RandomRanking
+from qevict_diag.policies.estimators.value_weighted import ValueWeighted
+from qevict_diag.policies.ranking import Estimator
+from qevict_diag.policies.step import initial_state, routed
 from qevict_diag.policies.view import Seen
-from qevict_diag.replay.loop import initial_state, replay, routed
-from qevict_diag.replay.plan import Settings, make_plan
-from qevict_diag.replay.stream import GridKey, LayerBlock, stream
+from qevict_diag.replay.blocks import LayerBlock
+from qevict_diag.replay.loop import replay
+from qevict_diag.replay.plan import GridKey, make_plan
+from qevict_diag.replay.settings import Settings
+from qevict_diag.replay.stream import stream
 from qevict_diag.replay.view import interval_view, prompt_view
 
 TRACE = random_trace(4, layers=1, prefill=40, decode=16)

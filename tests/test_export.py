@@ -12,7 +12,7 @@ from qevict_diag.cache.budget import Budget
 from qevict_diag.errors import InputError, MetricError, TraceError
 from qevict_diag.measure.traces import measure
 from qevict_diag.record import RecordOptions, record
-from qevict_diag.replay.plan import Settings
+from qevict_diag.replay.settings import Settings
 from qevict_diag.texts.source import Source
 from qevict_diag.trace.export import attention_frame, export_parquet, mass_frame
 from qevict_diag.trace.rows import import_rows

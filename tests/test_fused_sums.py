@@ -9,8 +9,8 @@ import pytest
 import torch
 
 from qevict_diag.attention import fused, sums
+from qevict_diag.attention.spec import AttentionSpec
 from qevict_diag.errors import InputError
-from qevict_diag.trace.layer import AttentionSpec
 
 CASES = {
     "plain": ((4, 2, 16, 70, 0), {}),

@@ -13,11 +13,11 @@ from qevict_diag.cache.tier import Tier
 from qevict_diag.measure.traces import measure_replay
 from qevict_diag.metrics import METRICS
 from qevict_diag.metrics.churn import churn
-from qevict_diag.policies.policy import POLICIES, policies, policy
-from qevict_diag.policies.ranking import ESTIMATORS
+from qevict_diag.policies.catalogue import ESTIMATORS, policies, policy
+from qevict_diag.policies.conditions import POLICIES
 from qevict_diag.readings import Readings
 from qevict_diag.replay.loop import replay
-from qevict_diag.replay.plan import Settings
+from qevict_diag.replay.settings import Settings
 
 SETTINGS = Settings(budget=Budget("1/2", sinks=3, recent=6), horizon=8, dtype=torch.float64)
 RANKED = [f"{base}[{estimator}]" for base in ("R1", "R2", "R3", "R3-one-way") for estimator in ESTIMATORS]

@@ -11,15 +11,19 @@ from random_traces import random_trace
 from qevict_diag.cache.budget import Budget
 from qevict_diag.errors import InputError, MetricError, TraceError
 from qevict_diag.frames import BYTES, DECISIONS, MEASUREMENTS
-from qevict_diag.measure.traces import all_decisions, measure, metric_names, one_model
-from qevict_diag.metrics.metric import fmm_rows, mass_share_rows, oracle_selection, universe
-from qevict_diag.policies.policy import policies, policy
+from qevict_diag.measure.decisions import all_decisions
+from qevict_diag.measure.traces import measure, metric_names, one_model
+from qevict_diag.metrics.fmm import fmm_rows
+from qevict_diag.metrics.mass_share import mass_share_rows
+from qevict_diag.metrics.selection import oracle_selection, universe
+from qevict_diag.policies.catalogue import policies, policy
 from qevict_diag.policies.view import reciprocal
 from qevict_diag.readings import Readings
 from qevict_diag.replay.blocks import layers_per_block
 from qevict_diag.replay.fold import Save
 from qevict_diag.replay.loop import replay
-from qevict_diag.replay.plan import Settings, make_plan
+from qevict_diag.replay.plan import make_plan
+from qevict_diag.replay.settings import Settings
 from qevict_diag.trace.trace import Trace
 
 SETTINGS = Settings(budget=Budget("1/2", sinks=2, recent=6), horizon=8)

@@ -7,11 +7,13 @@ import torch
 
 from qevict_diag.cache.tier import Tier
 from qevict_diag.metrics.agreement import agreement, replaced_normalizer
+from qevict_diag.metrics.arithmetic import ratio
 from qevict_diag.metrics.churn import churn, churn_counts
-from qevict_diag.metrics.fmm import at_events, band, born_before, by_event, in_horizon, ratio
 from qevict_diag.metrics.lir import inactive_runs
 from qevict_diag.metrics.mass_share import tier_mass
 from qevict_diag.metrics.transitions import promotion_counts, transition_counts
+from qevict_diag.replay.horizon import at_events, band, by_event, in_horizon
+from qevict_diag.replay.stream import born_before
 
 ROWS = torch.tensor([[0.2, 0.1, 0.3, 0.1, 0.3, 0.0], [0.1, 0.1, 0.2, 0.2, 0.1, 0.3]])
 HISTORY = ["100010", "000000", "001001", "--0001", "111111", "----00"]

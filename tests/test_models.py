@@ -16,7 +16,7 @@ from tiny_models import build, transformers_noise
 from qevict_diag.errors import InputError, ModelError
 from qevict_diag.models import fetch as model_cache
 from qevict_diag.models import load as models
-from qevict_diag.models.fetch import ALIASES, Alias, Wheel
+from qevict_diag.models.aliases import ALIASES, Alias, Wheel
 from qevict_diag.record import RecordOptions, record
 from qevict_diag.texts.source import Source, built_in
 from qevict_diag.trace.trace import Trace

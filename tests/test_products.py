@@ -5,8 +5,8 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from qevict_diag.attention.spec import AttentionSpec, visible
 from qevict_diag.attention.sums import attention_output, column_sums, row_lse
-from qevict_diag.trace.layer import AttentionSpec, visible
 
 
 def plain(query, key, value, spec, positions):

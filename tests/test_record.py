@@ -14,7 +14,7 @@ from qevict_diag.models.intercept import intercept
 from qevict_diag.readings import Readings
 from qevict_diag.record import RecordOptions, parse_numbers, parse_probes, record, recorder
 from qevict_diag.record.decode import distinct_ngrams
-from qevict_diag.replay.plan import Settings
+from qevict_diag.replay.settings import Settings
 from qevict_diag.texts.source import Source
 from qevict_diag.trace.trace import Trace
 

@@ -12,15 +12,16 @@ from tiny_models import FAMILIES, REFUSED, available, build, transformers_noise
 
 from qevict_diag.cache.budget import Budget
 from qevict_diag.errors import MetricError, ModelError, RecordError
-from qevict_diag.measure.traces import all_decisions, measure
-from qevict_diag.policies.policy import policy
+from qevict_diag.measure.decisions import all_decisions
+from qevict_diag.measure.traces import measure
+from qevict_diag.policies.catalogue import policy
 from qevict_diag.readings import Readings
 from qevict_diag.record import RecordOptions, record
 from qevict_diag.record.decode import run
 from qevict_diag.record.probe import probe
 from qevict_diag.replay.fold import Save
 from qevict_diag.replay.loop import replay, replay_blocks
-from qevict_diag.replay.plan import Settings
+from qevict_diag.replay.settings import Settings
 from qevict_diag.texts.source import Source
 from qevict_diag.trace.export import mass_frame
 from qevict_diag.trace.trace import Trace

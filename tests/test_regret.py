@@ -4,10 +4,11 @@ import polars as pl
 import pytest
 from random_traces import random_trace
 
-from qevict_diag.analyses.regret import optima, random_arms, regret
+from qevict_diag.analyses.regret import regret
 from qevict_diag.cache.budget import Budget
 from qevict_diag.measure.traces import measure
-from qevict_diag.replay.plan import Settings
+from qevict_diag.policies.arms import optima, random_arms
+from qevict_diag.replay.settings import Settings
 
 SETTINGS = Settings(budget=Budget("1/2", sinks=2, recent=6), horizon=8)
 ASKED = ("R1", "R2", "R3", "R3-one-way", "R3-full-only", "R3[key_norm]")

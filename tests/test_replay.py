@@ -16,11 +16,12 @@ from qevict_diag.cache.budget import Budget
 from qevict_diag.errors import BudgetError
 from qevict_diag.measure.traces import measure_replay
 from qevict_diag.metrics import METRICS
-from qevict_diag.metrics.metric import INACTIVE, LAGS
-from qevict_diag.policies.policy import policy
+from qevict_diag.metrics.lir import INACTIVE
+from qevict_diag.metrics.transitions import LAGS
+from qevict_diag.policies.catalogue import policy
 from qevict_diag.readings import READINGS, Readings
 from qevict_diag.replay.loop import replay
-from qevict_diag.replay.plan import Settings
+from qevict_diag.replay.settings import Settings
 
 HORIZON = 8
 EXACT = Settings(budget=Budget("1/2", sinks=3, recent=6), horizon=HORIZON, dtype=torch.float64)

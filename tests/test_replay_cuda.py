@@ -7,9 +7,9 @@ from random_traces import random_trace
 
 from qevict_diag.cache.budget import Budget
 from qevict_diag.measure.traces import measure
-from qevict_diag.policies.policy import policies
+from qevict_diag.policies.catalogue import policies
 from qevict_diag.replay.loop import replay
-from qevict_diag.replay.plan import Settings
+from qevict_diag.replay.settings import Settings
 
 pytestmark = [
     pytest.mark.cuda,

@@ -9,11 +9,11 @@ import tiny_models
 import torch
 from typer.testing import CliRunner
 
+from qevict_diag.analyses.reproduction import Request, Setting
 from qevict_diag.cli.app import app
 from qevict_diag.errors import InputError
 from qevict_diag.figures import figure1, tables
 from qevict_diag.figures.report import write as reproduction
-from qevict_diag.figures.report.write import Request, Setting
 from qevict_diag.models import load as models
 from qevict_diag.texts.source import Source
 

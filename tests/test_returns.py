@@ -10,7 +10,7 @@ from qevict_diag.cache.budget import Budget
 from qevict_diag.errors import MetricError
 from qevict_diag.figures.returns import plot_returns
 from qevict_diag.measure.traces import measure
-from qevict_diag.replay.plan import Settings
+from qevict_diag.replay.settings import Settings
 
 SETTINGS = Settings(budget=Budget("1/2", sinks=2, recent=6), horizon=8)
 

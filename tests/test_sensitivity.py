@@ -16,7 +16,7 @@ from qevict_diag.cli.app import app
 from qevict_diag.errors import InputError, ReadingError
 from qevict_diag.measure.traces import measure
 from qevict_diag.readings import READINGS, Readings
-from qevict_diag.replay.plan import Settings
+from qevict_diag.replay.settings import Settings
 
 SETTINGS = Settings(Budget("1/2", sinks=3, recent=6), horizon=8, dtype=torch.float64)
 POLICIES = ("R1", "R2", "R3", "R4", "R3-full-only")

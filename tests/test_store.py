@@ -8,10 +8,10 @@ from qevict_diag.cache.budget import Budget, Geometry, capacity
 from qevict_diag.cache.contents import TierStore
 from qevict_diag.cache.tier import Tier
 from qevict_diag.cache.windows import Grid
-from qevict_diag.policies.policy import policy
+from qevict_diag.policies.catalogue import policy
 from qevict_diag.quantizers.minmax import CHANNEL_AXIS, TOKEN_AXIS, dequantize, quantize
 from qevict_diag.replay.loop import replay
-from qevict_diag.replay.plan import Settings
+from qevict_diag.replay.settings import Settings
 
 GRID = Grid(prefill=40, decode=24, window=4, sinks=2, recent=6)
 F, Q, E, L = Tier.FULL, Tier.QUANTIZED, Tier.EVICTED, Tier.LOCAL

@@ -11,8 +11,8 @@ from polars.testing import assert_frame_equal
 from qevict_diag.errors import BudgetError, InputError, QEvictError, SweepError
 from qevict_diag.frames import MEASUREMENTS
 from qevict_diag.measure.traces import measure
-from qevict_diag.policies.policy import policies
-from qevict_diag.policies.ranking import RandomRanking
+from qevict_diag.policies.catalogue import policies
+from qevict_diag.policies.estimators.random import RandomRanking
 from qevict_diag.sweep import Sweep, SweepFolder, misfits, read, run, tasks
 from qevict_diag.sweep import estimate as plan
 from qevict_diag.sweep.compute import SWEPT, compute

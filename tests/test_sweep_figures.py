@@ -11,8 +11,10 @@ from typer.testing import CliRunner
 
 from qevict_diag.cli.app import app
 from qevict_diag.errors import InputError, MetricError
-from qevict_diag.figures.sweep.pareto import plot_heatmap, plot_pareto, plot_sensitivities, plot_sensitivity
+from qevict_diag.figures.sweep.heatmap import plot_heatmap
+from qevict_diag.figures.sweep.pareto import plot_pareto
 from qevict_diag.figures.sweep.points import held, points
+from qevict_diag.figures.sweep.sensitivity import plot_sensitivities, plot_sensitivity
 from qevict_diag.sweep import Sweep, SweepFolder, read, run
 from qevict_diag.sweep.grid import Options
 

@@ -8,12 +8,13 @@ import pytest
 from disk_traces import SMALL, small_sweep, write_traces
 from typer.testing import CliRunner
 
-from qevict_diag.analyses.regret import BOUNDED, bounds, regret
+from qevict_diag.analyses.regret import regret
 from qevict_diag.analyses.sweeps import sweep_table
 from qevict_diag.cli.app import app
 from qevict_diag.errors import InputError
 from qevict_diag.measure.traces import measure
-from qevict_diag.policies.policy import policies
+from qevict_diag.policies.arms import BOUNDED, bounds
+from qevict_diag.policies.catalogue import policies
 from qevict_diag.sweep import read, run
 from qevict_diag.trace.trace import Trace
 

@@ -17,7 +17,7 @@ from qevict_diag.figures.tables import claims as claims_table
 from qevict_diag.figures.tables import parts, table14, table15, table18
 from qevict_diag.figures.tables import table as model
 from qevict_diag.figures.tables.table import Column, Table
-from qevict_diag.replay.plan import Settings
+from qevict_diag.replay.settings import Settings
 
 
 @pytest.fixture(scope="module")

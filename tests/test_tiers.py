@@ -6,7 +6,7 @@ import torch
 from qevict_diag.cache.budget import Capacity
 from qevict_diag.cache.routing import Assignment, best, route
 from qevict_diag.cache.tier import Tier
-from qevict_diag.policies.policy import policy
+from qevict_diag.policies.catalogue import policy
 
 WORDS = {Tier.FULL: "F", Tier.QUANTIZED: "Q", Tier.EVICTED: "E", Tier.LOCAL: "."}
 THREE, ONE_WAY, TWO = policy("R3", window=1), policy("R3-one-way", window=1), policy("R2", window=1)

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from qevict_diag.analyses.estimates import How
-from qevict_diag.metrics.metric import LAGS
+from qevict_diag.metrics.transitions import LAGS
 from qevict_diag.statistics.intervals import Floats, ratios
 
 Side = Literal["above", "below", "equal"]

@@ -15,7 +15,7 @@ from qevict_diag.errors import InputError
 from qevict_diag.frames import MEASUREMENTS
 from qevict_diag.measure.traces import measure
 from qevict_diag.readings import READINGS, Readings
-from qevict_diag.replay.plan import Settings
+from qevict_diag.replay.settings import Settings
 from qevict_diag.trace.layer import Recorded
 
 TOUCHED: dict[str, tuple[str, ...]] = {

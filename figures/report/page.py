@@ -11,7 +11,9 @@ import polars as pl
 
 from qevict_diag.analyses.claims import evaluate as claims
 from qevict_diag.figures.tables.claims import claimed
-from qevict_diag.figures.tables.table import EMPTY, Table, html, significant
+from qevict_diag.figures.tables.formats import html
+from qevict_diag.figures.tables.numbers import EMPTY, significant
+from qevict_diag.figures.tables.table import Table
 
 MARKS = {
     claims.HOLDS: ("✓", "holds"),

@@ -13,7 +13,7 @@ import polars as pl
 from qevict_diag.analyses.summary import HOW
 from qevict_diag.analyses.sweeps import AXES, at_settings
 from qevict_diag.errors import InputError
-from qevict_diag.policies.policy import POLICIES
+from qevict_diag.policies.conditions import POLICIES
 
 USUAL: dict[str, Any] = {"quantized_fraction": "1/2", "bits": 2, "budget": "1/5", "swept_reading": ""}
 PERCENT = ("fmm", "churn", "mass_share", "lir", "transitions")

@@ -10,13 +10,14 @@ from dataclasses import dataclass, replace
 
 import polars as pl
 
-from qevict_diag.analyses import regret
 from qevict_diag.errors import InputError
 from qevict_diag.figures.tables import table14, table15, table16, table17a, table17b, table18
+from qevict_diag.figures.tables.formats import FORMATS
 from qevict_diag.figures.tables.parts import PAPER, THREE_TIERS
-from qevict_diag.figures.tables.table import FORMATS, Table
-from qevict_diag.policies.policy import policies
-from qevict_diag.replay.plan import Settings
+from qevict_diag.figures.tables.table import Table
+from qevict_diag.policies.arms import bounds
+from qevict_diag.policies.catalogue import policies
+from qevict_diag.replay.settings import Settings
 
 
 @dataclass(frozen=True)
@@ -32,7 +33,7 @@ class Spec:
         """Random arms and optima that its policies' Future Missed Mass is held against, beyond the policies."""
         if "fmm" not in self.metrics:
             return ()
-        return tuple(one.name for one in regret.bounds(policies(self.policies)))
+        return tuple(one.name for one in bounds(policies(self.policies)))
 
 
 TABLES: dict[str, Spec] = {

@@ -3,7 +3,8 @@
 import polars as pl
 
 from qevict_diag.analyses.claims import evaluate as claims
-from qevict_diag.figures.tables.table import EMPTY, Column, Table, limits, number, significant, text
+from qevict_diag.figures.tables.numbers import EMPTY, limits, number, significant, text
+from qevict_diag.figures.tables.table import Column, Table
 
 SIGNS = {"above": ">", "below": "<", "equal": "="}
 

@@ -2,8 +2,9 @@
 
 import polars as pl
 
-from qevict_diag.analyses import regret
-from qevict_diag.figures.tables.table import Column, percent, text
+from qevict_diag.figures.tables.numbers import percent, text
+from qevict_diag.figures.tables.table import Column
+from qevict_diag.policies.arms import DRAWS
 
 PAPER = "Llama-3.1-8B"
 THREE_TIERS = ("R3", "R4")
@@ -19,7 +20,7 @@ AGAINST_O2 = (
 )
 O2_NOTE = (
     "O2 keeps the best sets of as many windows when eviction is final and the future is known; random is the mean of "
-    f"{regret.DRAWS} seeded draws. A policy closes 100% of the gap when it is as good as O2, 0% when it is no better "
+    f"{DRAWS} seeded draws. A policy closes 100% of the gap when it is as good as O2, 0% when it is no better "
     "than chance."
 )
 

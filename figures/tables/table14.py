@@ -6,6 +6,7 @@ import polars as pl
 
 from qevict_diag.analyses import observation1, regret
 from qevict_diag.analyses.estimates import grid
+from qevict_diag.figures.tables.numbers import limits, number, percent, text
 from qevict_diag.figures.tables.parts import (
     AGAINST_O2,
     BYTE_COLUMNS,
@@ -16,7 +17,7 @@ from qevict_diag.figures.tables.parts import (
     sample_notes,
     with_bytes,
 )
-from qevict_diag.figures.tables.table import Column, Table, limits, number, percent, text
+from qevict_diag.figures.tables.table import Column, Table
 
 POLICIES = observation1.POLICIES
 METRICS = ("fmm", "churn")

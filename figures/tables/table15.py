@@ -3,6 +3,7 @@
 import polars as pl
 
 from qevict_diag.analyses import observation2
+from qevict_diag.figures.tables.numbers import limits, number, text
 from qevict_diag.figures.tables.parts import (
     BYTE_COLUMNS,
     PAPER,
@@ -12,7 +13,7 @@ from qevict_diag.figures.tables.parts import (
     sample_notes,
     with_bytes,
 )
-from qevict_diag.figures.tables.table import Column, Table, limits, number, text
+from qevict_diag.figures.tables.table import Column, Table
 
 METRICS = ("qsa", "mass_ratio")
 AGREEMENT_NAMES = {

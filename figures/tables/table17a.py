@@ -3,8 +3,9 @@
 import polars as pl
 
 from qevict_diag.analyses import observation3
+from qevict_diag.figures.tables.numbers import limits, number, percent, text
 from qevict_diag.figures.tables.parts import BYTE_COLUMNS, PAPER, READING, sample_notes, with_bytes
-from qevict_diag.figures.tables.table import Column, Table, limits, number, percent, text
+from qevict_diag.figures.tables.table import Column, Table
 
 POLICIES = ("R3",)
 METRICS = ("transitions",)

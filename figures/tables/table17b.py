@@ -3,8 +3,9 @@
 import polars as pl
 
 from qevict_diag.analyses import importance, regret
+from qevict_diag.figures.tables.numbers import limits, number, percent, text
 from qevict_diag.figures.tables.parts import AGAINST_O2, BYTE_COLUMNS, O2_NOTE, READING, sample_notes, with_bytes
-from qevict_diag.figures.tables.table import Column, Table, limits, number, percent, text
+from qevict_diag.figures.tables.table import Column, Table
 
 POLICIES = importance.POLICIES
 METRICS = ("fmm", "churn", "qsa", "mass_ratio", "lir")

@@ -7,8 +7,9 @@ from functools import partial
 import polars as pl
 
 from qevict_diag.analyses import promotion, regret
+from qevict_diag.figures.tables.numbers import limits, number, percent, significant, text
 from qevict_diag.figures.tables.parts import AGAINST_O2, BYTE_COLUMNS, O2_NOTE, PAPER, READING, sample_notes, with_bytes
-from qevict_diag.figures.tables.table import Column, Table, limits, number, percent, significant, text
+from qevict_diag.figures.tables.table import Column, Table
 
 POLICIES = (promotion.WITHOUT, promotion.WITH)
 METRICS = ("fmm", "qsa", "mass_ratio", "lir", "promotions")

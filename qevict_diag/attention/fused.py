@@ -11,8 +11,8 @@ import math
 import torch
 from torch import Tensor
 
+from qevict_diag.attention.spec import AttentionSpec
 from qevict_diag.errors import InputError
-from qevict_diag.trace.layer import AttentionSpec
 
 _TILE_BYTES = 32 << 10  # of queries or keys on the chip at a time
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from qevict_diag.trace.layer import AttentionSpec
+from qevict_diag.attention.spec import AttentionSpec
 
 BLOCK_BYTES = 32 << 20
 _MOST_ROWS = 256

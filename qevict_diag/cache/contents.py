@@ -15,7 +15,8 @@ from torch import Tensor
 
 from qevict_diag.cache.tier import Tier
 from qevict_diag.cache.windows import Grid
-from qevict_diag.quantizers.minmax import CHANNEL_AXIS, TOKEN_AXIS, Codes, dequantize, quantize
+from qevict_diag.quantizers.codes import Codes
+from qevict_diag.quantizers.minmax import CHANNEL_AXIS, TOKEN_AXIS, dequantize, quantize
 
 
 @dataclass(frozen=True, eq=False)

@@ -7,8 +7,14 @@ from torch import Tensor
 
 from qevict_diag.cache.budget import Capacity
 from qevict_diag.cache.tier import Tier
-from qevict_diag.policies.oracles.foresight import Foresight
-from qevict_diag.policies.policy import Policy
+
+
+@dataclass(frozen=True)
+class Moves:
+    """Which moves a policy may make besides demotion and eviction."""
+
+    promotion: bool = True  # Q -> F
+    recall: bool = False  # E -> F or Q: what no cache can do, and an oracle may
 
 
 @dataclass(frozen=True, eq=False)
@@ -36,7 +42,7 @@ class Assignment:
 
 
 def route(
-    score: Tensor, before: Assignment, historical: int, policy: Policy, capacity: Capacity, *, forced: bool
+    score: Tensor, before: Assignment, historical: int, capacity: Capacity, moves: Moves, *, forced: bool
 ) -> Assignment:
     """One routing event: the K_f best candidates become F, the next K_q become Q, the rest E, for good.
 
@@ -45,11 +51,10 @@ def route(
     go. ``forced`` (reading J) admits every newcomer and displaces the lowest of the others.
     """
     score, tier = score[..., :historical], before.tier[..., :historical]
-    recalls = isinstance(policy.estimator, Foresight) and policy.estimator.recalls
-    candidates = torch.ones_like(tier, dtype=torch.bool) if recalls else tier != Tier.EVICTED
+    candidates = torch.ones_like(tier, dtype=torch.bool) if moves.recall else tier != Tier.EVICTED
     if forced:
         candidates = _admit(score, tier, candidates, capacity.full + capacity.quantized)
-    may_be_full = candidates if policy.promotion else candidates & (tier != Tier.QUANTIZED)
+    may_be_full = candidates if moves.promotion else candidates & (tier != Tier.QUANTIZED)
     full = best(score, may_be_full, capacity.full)
     quantized = best(score, candidates & ~full, capacity.quantized)
     after = before.tier.clone()

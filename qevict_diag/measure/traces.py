@@ -8,19 +8,18 @@ from dataclasses import dataclass
 
 import polars as pl
 
-from qevict_diag.cache.tier import Tier
 from qevict_diag.errors import InputError, within
-from qevict_diag.frames import BYTES, DECISIONS, MEASUREMENTS, conform, peaks, rows
-from qevict_diag.metrics import METRICS
-from qevict_diag.metrics.arithmetic import count
-from qevict_diag.metrics.metric import ROWS
-from qevict_diag.policies.policy import Policy, policy
+from qevict_diag.frames import MEASUREMENTS, conform, peaks
+from qevict_diag.measure.bytes import byte_use
+from qevict_diag.metrics import METRICS, ROWS
+from qevict_diag.policies.catalogue import policy
+from qevict_diag.policies.policy import Policy
 from qevict_diag.replay.fold import Save
-from qevict_diag.replay.loop import Replay, replay_blocks
-from qevict_diag.replay.plan import Settings
+from qevict_diag.replay.loop import replay_blocks
+from qevict_diag.replay.result import Replay
+from qevict_diag.replay.settings import Settings
 from qevict_diag.trace.layer import Recorded
 
-DECIDED = Save(missed=False, reference=False, agreement=False)  # of a replay only its decisions
 Group = tuple[Sequence[str | Policy], Sequence[str]]  # policies, and the metrics they are measured by
 
 
@@ -118,65 +117,3 @@ def measure_replay(run: Replay, metrics: Iterable[str], min_inactive: int, trace
             own = {"metric": name, "reading": label}
             frames.append(conform(frame, MEASUREMENTS, **constants, **{k: v for k, v in own.items() if k not in frame}))
     return pl.concat(frames) if frames else pl.DataFrame(schema=MEASUREMENTS)
-
-
-def all_decisions(
-    traces: Sequence[Recorded],
-    policies: Sequence[Policy],
-    settings: Settings,
-    *,
-    progress: Callable[[int], None] | None = None,
-) -> pl.DataFrame:
-    """Tidy decisions of every policy on every trace."""
-    frames = []
-    for trace in traces:
-        for block in replay_blocks(trace, [(one, DECIDED) for one in policies], settings):
-            frames += [decisions(run, trace.name) for run in block]
-            if progress is not None:
-                progress(len(block[0].layers))
-    return pl.concat(frames)
-
-
-def byte_use(run: Replay, trace: str) -> pl.DataFrame:
-    """Peak bytes of a replay's tiers against its allowance, per layer and key-value head.
-
-    ``persistent_ratio`` adds the sinks and the recent region and divides by FullKV's bytes at the final length;
-    ``persistent_ratio_with_ledger`` also counts the codes the ledger keeps for windows now in the full tier (reading
-    M).
-    """
-    room, settings = run.capacity, run.plan.settings
-    token_bytes = room.full_window_bytes // room.window
-    protected = (settings.budget.sinks + settings.budget.recent) * token_bytes
-    full, quantized = (count(run.tier == z) for z in (Tier.FULL, Tier.QUANTIZED))
-    used = full * room.full_window_bytes + quantized * room.low_window_bytes
-    kept = count(run.ledger & (run.tier == Tier.FULL)) * room.low_window_bytes
-    everything = run.grid.length * token_bytes
-    frame = pl.DataFrame(
-        {
-            "window": room.window,
-            "full_windows": room.full,
-            "quantized_windows": room.quantized,
-            "history_bytes": room.history_bytes,
-            "used_bytes": int(used.max()),
-            "used_share": int(used.max()) / room.history_bytes,
-            "persistent_ratio": (protected + int(used.max())) / everything,
-            "persistent_ratio_with_ledger": (protected + int((used + kept).max())) / everything,
-        }
-    )
-    return conform(frame, BYTES, trace=trace, policy=run.policy.name, budget=str(settings.budget.ratio))
-
-
-def decisions(run: Replay, trace: str) -> pl.DataFrame:
-    """Tier of every complete window at every event, one row each; a column ``unit`` where heads have own sets."""
-    axes = {
-        "layer": run.layers,
-        "unit": run.unit_numbers,
-        "event": range(run.grid.events),
-        "window": range(run.grid.count),
-    }
-    complete = run.grid.complete_mask().to(run.tier.device)
-    frame = rows(axes, tier=run.tier, complete=complete).filter(pl.col("complete") == 1)
-    words = {float(tier): tier.word for tier in Tier}
-    named = frame.with_columns(pl.col("tier").replace_strict(words, return_dtype=pl.String))
-    schema = DECISIONS | ({} if run.unit_numbers == (None,) else {"unit": pl.Int32()})
-    return conform(named, schema, trace=trace, policy=run.policy.name)

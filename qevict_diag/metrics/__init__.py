@@ -1,19 +1,18 @@
 """The metrics of definitions.md, section 7, as pure functions on tensors; `METRICS` lists them."""
 
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
+
+import polars as pl
 
 from qevict_diag.errors import InputError
-
-
-@dataclass(frozen=True)
-class Metric:
-    """A metric's name, what it measures, its unit and which direction is better for a policy."""
-
-    name: str
-    summary: str
-    unit: str
-    better: str
-
+from qevict_diag.metrics.agreement import mass_ratio_rows, qsa_rows
+from qevict_diag.metrics.churn import churn_rows
+from qevict_diag.metrics.fmm import fmm_rows
+from qevict_diag.metrics.lir import lir_rows
+from qevict_diag.metrics.mass_share import mass_share_rows
+from qevict_diag.metrics.metric import Metric
+from qevict_diag.metrics.transitions import promotion_rows, transition_rows
+from qevict_diag.replay.result import Replay
 
 METRICS: dict[str, Metric] = {
     metric.name: metric
@@ -37,3 +36,15 @@ def known_metric(name: str) -> str:
     if name not in METRICS:
         raise InputError(f"metric {name!r}: there are {', '.join(METRICS)}")
     return name
+
+
+ROWS: dict[str, Callable[[Replay, int], Iterator[pl.DataFrame]]] = {
+    "fmm": fmm_rows,
+    "churn": churn_rows,
+    "mass_share": mass_share_rows,
+    "qsa": qsa_rows,
+    "mass_ratio": mass_ratio_rows,
+    "lir": lir_rows,
+    "transitions": transition_rows,
+    "promotions": promotion_rows,
+}

@@ -4,10 +4,16 @@ One swap in a set of K windows costs 1 - (K-1)/(K+1), so values at different win
 returned, from which swaps per event follow (half the symmetric difference).
 """
 
+from collections.abc import Iterator
+
+import polars as pl
 from torch import Tensor
 
-from qevict_diag.metrics.arithmetic import count
-from qevict_diag.metrics.fmm import ratio
+from qevict_diag.cache.tier import Tier
+from qevict_diag.frames import rows
+from qevict_diag.metrics.arithmetic import count, ratio
+from qevict_diag.metrics.metric import _axes, _timed
+from qevict_diag.replay.result import Replay
 
 
 def churn_counts(selected: Tensor) -> tuple[Tensor, Tensor]:
@@ -27,3 +33,13 @@ def jaccard(difference: Tensor, union: Tensor) -> Tensor:
 def churn(selected: Tensor) -> Tensor:
     """Jaccard distance of consecutive sets, [.., event - 1]."""
     return jaccard(*churn_counts(selected))
+
+
+def churn_rows(run: Replay, min_inactive: int) -> Iterator[pl.DataFrame]:
+    """One row per layer and pair of consecutive events, at the later event; counts in tokens."""
+    full_only = run.plan.settings.readings.churn_set == "full"
+    selected = run.tier == Tier.FULL if full_only else run.retained
+    difference, union = (count.double() * run.grid.window for count in churn_counts(selected))
+    value = jaccard(difference, union)
+    axes = _axes(run, event=range(1, run.grid.events))
+    yield _timed(run, rows(axes, value=value, numerator=difference, denominator=union))

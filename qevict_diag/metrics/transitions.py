@@ -5,10 +5,17 @@
 Counts travel with rates, because P10/P01 ≈ (W - K_f)/K_f is capacity arithmetic, not dynamics.
 """
 
+from collections.abc import Iterator
+
+import polars as pl
 from torch import Tensor
 
 from qevict_diag.cache.tier import Tier
-from qevict_diag.metrics.arithmetic import count
+from qevict_diag.frames import rows
+from qevict_diag.metrics.arithmetic import count, ratio
+from qevict_diag.metrics.metric import _axes, _timed
+from qevict_diag.metrics.selection import universe
+from qevict_diag.replay.result import Replay
 
 
 def transition_counts(
@@ -44,3 +51,25 @@ def _reached(selected: Tensor, lag: int, state: bool, first_passage: bool) -> Te
 
 def _counts(moved: Tensor, pairs: Tensor) -> tuple[Tensor, Tensor]:
     return count(moved & pairs, 2), count(pairs, 2)
+
+
+LAGS = (1, 2, 4, 8)
+
+
+def transition_rows(run: Replay, min_inactive: int) -> Iterator[pl.DataFrame]:
+    """P01 and P10 of the policy's full tier per layer and lag, with their counts."""
+    exists, selected = universe(run), run.tier == Tier.FULL
+    first_passage = run.plan.settings.readings.lag == "first_passage"
+    for lag in LAGS:
+        for group, counts in transition_counts(selected, exists, lag, first_passage=first_passage).items():
+            moved, pairs = (count.double() for count in counts)
+            frame = rows(_axes(run), value=ratio(moved, pairs), numerator=moved, denominator=pairs)
+            yield frame.with_columns(group=pl.lit(group), lag=pl.lit(lag))
+
+
+def promotion_rows(run: Replay, min_inactive: int) -> Iterator[pl.DataFrame]:
+    """Windows that moved from Q to F, per layer and event, beside the number in Q before."""
+    moved = promotion_counts(run.tier).double()
+    before = count(run.tier[:, :, :-1] == Tier.QUANTIZED).double()
+    axes = _axes(run, event=range(1, run.grid.events))
+    yield _timed(run, rows(axes, value=moved, numerator=moved, denominator=before))

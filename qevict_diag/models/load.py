@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 from qevict_diag.devices import torch_device
 from qevict_diag.errors import InputError, ModelError
-from qevict_diag.models.fetch import ALIASES, SOURCE, ensure, sha256_file
+from qevict_diag.models.aliases import ALIASES
+from qevict_diag.models.fetch import SOURCE, ensure, sha256_file
 from qevict_diag.models.gguf import first_line, load_gguf, quiet_transformers
 
 if TYPE_CHECKING:

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from qevict_diag.attention import fused
+from qevict_diag.attention.spec import AttentionSpec, visible
 from qevict_diag.attention.sums import attention_output, column_sums, row_lse
 from qevict_diag.errors import RecordError
 from qevict_diag.models.intercept import AttentionCall
@@ -18,7 +19,6 @@ from qevict_diag.record.options import RecordOptions, probe_positions
 from qevict_diag.record.probe import LayerPlan, layer_number
 from qevict_diag.record.rotary import RopeTables, RotaryCall
 from qevict_diag.record.selection import picked
-from qevict_diag.trace.layer import AttentionSpec, visible
 
 RESIDUAL_LIMIT = {torch.float32: 5e-5, torch.float16: 5e-3, torch.bfloat16: 4e-2}
 _CHECKED_ROWS = 32

@@ -11,12 +11,13 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from qevict_diag.attention.spec import AttentionSpec
 from qevict_diag.record.capture import CapturedLayer
 from qevict_diag.record.decode import distinct_ngrams
 from qevict_diag.record.options import RecordOptions
 from qevict_diag.record.probe import LayerPlan
 from qevict_diag.texts.source import Source
-from qevict_diag.trace.layer import AttentionSpec, LayerTrace
+from qevict_diag.trace.layer import LayerTrace
 from qevict_diag.trace.manifest import FORMAT, VERSION, spec_to_json
 
 _ROWS = 32  # decode rows whose codes are made at a time

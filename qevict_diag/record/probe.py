@@ -7,11 +7,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from qevict_diag.attention.spec import AttentionSpec
 from qevict_diag.errors import ModelError
 from qevict_diag.models.intercept import AttentionCall, intercept
 from qevict_diag.models.stepper import Stepper, input_device, quiet_model, vocabulary
 from qevict_diag.record.rotary import RotaryCall, find_style, has_rotary, watch_rotary
-from qevict_diag.trace.layer import AttentionSpec
 
 TOKENS = 8
 REFUSED = ("position_bias", "attention_bias", "head_mask")

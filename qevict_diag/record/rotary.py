@@ -19,8 +19,8 @@ import torch
 from torch import Tensor
 
 from qevict_diag.attention import rope
+from qevict_diag.attention.spec import AttentionSpec
 from qevict_diag.models.intercept import modelling_modules, patched
-from qevict_diag.trace.layer import AttentionSpec
 
 TOLERANCE = {torch.float32: 1e-4, torch.float16: 5e-3, torch.bfloat16: 4e-2, torch.float64: 1e-6}
 

@@ -1,13 +1,151 @@
 """Layers of a trace, stacked in blocks that fit into memory, on the device that is asked for."""
 
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from math import lcm
 
 import torch
+from torch import Tensor
 
+from qevict_diag.cache.windows import Grid
 from qevict_diag.devices import torch_device
-from qevict_diag.replay.plan import Plan, Settings
-from qevict_diag.replay.stream import LayerBlock, block_queries
-from qevict_diag.trace.layer import Recorded, TraceShape
+from qevict_diag.errors import MetricError
+from qevict_diag.replay.plan import Plan
+from qevict_diag.replay.quantized import _round_trip
+from qevict_diag.replay.settings import Settings
+from qevict_diag.trace.layer import LayerTrace, Recorded, TraceShape
+
+
+@dataclass(frozen=True, eq=False)
+class LayerBlock:
+    """Recorded tensors of some layers, stacked: [layer, head or kv_head, query or position, channel]."""
+
+    traces: tuple[LayerTrace, ...]
+    device: torch.device
+    dtype: torch.dtype
+
+    @property
+    def layers(self) -> tuple[int, ...]:
+        """Layer numbers as in the model."""
+        return tuple(trace.spec.layer for trace in self.traces)
+
+    @property
+    def prefill(self) -> int:
+        """Prompt length P."""
+        return self.traces[0].prefill
+
+    @property
+    def decode(self) -> int:
+        """Decode queries G."""
+        return self.traces[0].decode
+
+    @property
+    def heads(self) -> int:
+        """Query heads H."""
+        return self.traces[0].query.shape[0]
+
+    @property
+    def head_numbers(self) -> tuple[int, ...]:
+        """Numbers of the query heads, as in the model."""
+        return self.traces[0].head_numbers
+
+    @property
+    def kv_head_numbers(self) -> tuple[int, ...]:
+        """Numbers of the key-value heads, as in the model."""
+        return self.traces[0].kv_head_numbers
+
+    @property
+    def sight(self) -> Tensor:
+        """How many positions a query of each layer sees at most, int64 [layer]: its sliding window, or all of them."""
+        length = self.prefill + self.decode
+        seen = [min(trace.spec.sliding_window or length, length) for trace in self.traces]
+        return torch.tensor(seen, device=self.device)
+
+    @cached_property
+    def query(self) -> Tensor:
+        """[layer, head, query, channel], times the layer's scaling."""
+        scaling = torch.tensor([trace.spec.scaling for trace in self.traces], dtype=self.dtype)
+        return self.stack([trace.query for trace in self.traces]) * scaling.to(self.device)[:, None, None, None]
+
+    @cached_property
+    def key(self) -> Tensor:
+        """[layer, kv_head, position, channel] as the attention saw them."""
+        return self.stack([trace.key for trace in self.traces])
+
+    @cached_property
+    def lse(self) -> Tensor:
+        """[layer, head, query] recorded log-sum-exp."""
+        return self.stack([trace.lse for trace in self.traces])
+
+    @cached_property
+    def prompt_mass(self) -> Tensor:
+        """[layer, head, prompt position] float64 column sums."""
+        return torch.stack([trace.prompt_mass for trace in self.traces]).to(self.device).double()
+
+    def sink_share(self, queries: slice) -> Tensor:
+        """exp(sink logit - lse) [layer, head, query]: what a learned sink takes; 0 without one."""
+        lse = self.lse[..., queries]
+        if all(trace.spec.sink_logits is None for trace in self.traces):
+            return torch.zeros_like(lse)
+        absent = (float("-inf"),) * self.heads
+        logits = torch.tensor([trace.spec.sink_logits or absent for trace in self.traces], dtype=self.dtype)
+        return torch.exp(logits.to(self.device)[..., None] - lse)
+
+    def dequantized_key(self, grid: Grid, bits: int) -> Tensor:
+        """Keys after the write-once round trip: each complete window quantized pre-RoPE per channel, then re-rotated.
+
+        The tail that fills no window keeps its original keys. [layer, kv_head, position, channel].
+        """
+        return self.stack([_round_trip(trace, grid, bits) for trace in self.traces])
+
+    def norm(self, name: str) -> Tensor:
+        """L2 norm of every recorded ``key`` or ``value``: [layer, kv_head, position] float64.
+
+        MetricError for imported rows, which have neither.
+        """
+        if any(trace.imported for trace in self.traces):
+            raise MetricError(f"imported rows have no {name}s, so nothing can be ranked by their norm")
+        return torch.stack([getattr(trace, name).double().norm(dim=-1) for trace in self.traces]).to(self.device)
+
+    def attention(self, key: Tensor, queries: slice, start: int = 0) -> Tensor:
+        """exp(logits - lse) [layer, head, query, position] of a range of queries, 0 where a position is invisible.
+
+        ``key`` holds the positions from ``start`` on; what it holds beyond the last position counts as invisible.
+        """
+        layers, kv_heads = key.shape[:2]
+        query = self.query[:, :, queries]
+        grouped = query.reshape(layers, kv_heads, -1, query.shape[-1])
+        logits = (grouped @ key.transpose(-1, -2)).view(layers, self.heads, query.shape[2], -1)
+        self._softcap(logits)
+        mass = logits.sub_(self.lse[..., queries, None]).exp_()
+        return self._hide(mass, queries, start)
+
+    def stack(self, tensors: Sequence[Tensor]) -> Tensor:
+        """Stack on the working device in the working dtype."""
+        return torch.stack([t.to(self.device, self.dtype) for t in tensors])
+
+    def _softcap(self, logits: Tensor) -> None:
+        for index, trace in enumerate(self.traces):
+            if trace.spec.softcap is not None:
+                logits[index].div_(trace.spec.softcap).tanh_().mul_(trace.spec.softcap)
+
+    def _hide(self, mass: Tensor, queries: slice, start: int) -> Tensor:
+        positions = torch.arange(self.prefill + queries.start, self.prefill + queries.stop, device=mass.device)
+        distance = positions[:, None] - torch.arange(start, start + mass.shape[-1], device=mass.device)
+        born = slice(max(0, self.prefill - start), None)  # every decode query sees the whole prompt,
+        mass[..., born].masked_fill_(distance[:, born] < 0, 0)
+        for index, trace in enumerate(self.traces):  # unless a sliding window hides it
+            if trace.spec.sliding_window is not None:
+                mass[index].masked_fill_(distance >= trace.spec.sliding_window, 0)
+        return mass
+
+
+def block_queries(windows: Sequence[int], decode: int, at_least: int = 32) -> int:
+    """Queries per block: the smallest multiple of every Ω that holds ``at_least`` queries, at most ``decode``."""
+    step = lcm(*windows)
+    return min(decode, step * -(-at_least // step))
+
 
 KEPT = 4  # numbers for each event and window: cumulative and interval mass, tiers, and what measuring makes of them
 

@@ -1,17 +1,18 @@
 """What is kept of a replay: the sums that metrics need, folded block by block in bounded memory."""
 
 from dataclasses import dataclass, fields
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
 
 from qevict_diag.cache.tier import Tier
-from qevict_diag.metrics.agreement import Agreement, agreement, replaced_normalizer
-from qevict_diag.metrics.fmm import at_events, band, by_event, events_seeing, in_horizon, missed
-from qevict_diag.policies.view import reciprocal
+from qevict_diag.replay.horizon import attended, band, by_interval, events_seeing, in_horizon
 from qevict_diag.replay.plan import Plan
 from qevict_diag.replay.stream import QueryBlock
+
+if TYPE_CHECKING:
+    from qevict_diag.metrics.agreement import Agreement
 
 LAYER_AXIS, EVENT_AXIS = 0, 2  # of every observation
 
@@ -34,7 +35,7 @@ class Observations:
     reference: Tensor | None = None  # [layer, unit, event, window] C_r, cumulative up to the event
     interval: Tensor | None = None  # [layer, unit, event, window] FullKV mass of the queries after the event
     sinks: Tensor | None = None  # [layer, unit, event] cumulative FullKV mass of the sinks
-    agreement: Agreement | None = None  # [layer, head, event] over full intervals
+    agreement: "Agreement | None" = None  # [layer, head, event] over full intervals
 
 
 class Observer:
@@ -59,6 +60,8 @@ class Observer:
         reference = self._reference(masses) if self.save.reference else {}
         compared = None
         if self.save.agreement and self.plan.key in masses.quantized:
+            from qevict_diag.metrics.agreement import compare
+
             compared = compare(self.plan, masses, tier[:, :, first:], ledger[:, :, first:])
         self.parts.append(Observations(agreement=compared, **reference))
 
@@ -70,6 +73,8 @@ class Observer:
         return Observations(**{**vars(joined), "missed": self.missed, "attended": self.attended})
 
     def _add_missed(self, masses: QueryBlock, tier: Tensor) -> None:
+        from qevict_diag.metrics.fmm import missed
+
         grid, horizon = self.plan.grid, self.plan.settings.horizon
         events = events_seeing(masses.queries, grid.window, horizon)
         within = band(masses.queries, events, grid.window, horizon, tier.device)
@@ -90,49 +95,6 @@ class Observer:
             "interval": interval,
             "sinks": sinks_before[:, :, :-1].to(dtype),
         }
-
-
-def attended(plan: Plan, masses: QueryBlock, events: range) -> Tensor:
-    """FMM's denominator for each query and event [layer, head, query, event], by reading H."""
-    window = plan.grid.window
-    reading = plan.settings.readings.fmm_denominator
-    if reading == "historical":
-        mask = plan.grid.historical_mask()[events.start : events.stop].to(masses.prompt.device)
-        return by_event(masses.full[window], mask.expand(masses.prompt.shape[0], 1, *mask.shape))
-    if reading == "all":
-        total = masses.sinks + masses.prompt + masses.born_before[..., -1]
-        return total[..., None].expand(*total.shape, len(events))
-    existing = masses.prompt[..., None] + at_events(masses.born_before, events, window)
-    return existing + masses.sinks[..., None] if reading == "sinks" else existing
-
-
-def by_interval(per_query: Tensor, window: int) -> Tensor:
-    """Split the query axis into events, [.., query, x] -> [.., event, Ω, x]; a short last interval is padded with 0."""
-    short = -per_query.shape[-2] % window
-    padded = torch.nn.functional.pad(per_query, (0, 0, 0, short)) if short else per_query
-    return padded.unflatten(-2, (-1, window))
-
-
-def compare(plan: Plan, masses: QueryBlock, tier: Tensor, ledger: Tensor) -> Agreement:
-    """QSA's sums of the full intervals of a block, [layer, head, event]; ``tier`` and ``ledger`` of its events."""
-    window = plan.grid.window
-    events = len(masses.queries) // window
-    full, quantized = (
-        plan.per_unit(mass[:, :, : events * window]).unflatten(-2, (events, window))
-        for mass in (masses.full[window], masses.quantized[plan.key])
-    )
-    member, tier, ledger = (
-        mask[:, :, None, :events, None] for mask in (tier == Tier.QUANTIZED, tier, ledger)
-    )  # [layer, unit, head, event, query, window]
-    if plan.settings.readings.qsa_support == "accessible":
-        always = plan.per_unit((masses.sinks + masses.sink_share)[..., : events * window])
-        seen = torch.where(tier == Tier.EVICTED, 0, torch.where(ledger, quantized, full)).sum(-1)
-        normalizer = seen + always.unflatten(-1, (events, window))
-    else:
-        normalizer = replaced_normalizer(full, quantized, member)
-    scores = (quantized * reciprocal(normalizer)[..., None]).sum(-2)
-    found = agreement(scores, full.sum(-2), member.squeeze(-2))
-    return Agreement(**{f.name: getattr(found, f.name).flatten(1, 2) for f in fields(found)})
 
 
 def concatenate(parts: list, axis: int) -> Any:

@@ -7,93 +7,21 @@ kept of a run is an argument (`Save`), so memory is the caller's decision.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
 from itertools import groupby
 
 import torch
-from torch import Tensor
 
-from qevict_diag.cache.budget import Capacity
-from qevict_diag.cache.routing import Assignment, route
-from qevict_diag.cache.tier import Tier
-from qevict_diag.cache.windows import Grid
-from qevict_diag.errors import InputError, MetricError
-from qevict_diag.policies.oracles.foresight import Foresight, Split
+from qevict_diag.errors import InputError
 from qevict_diag.policies.policy import Policy
-from qevict_diag.policies.ranking import Estimator, State
-from qevict_diag.policies.view import Seen
-from qevict_diag.replay.blocks import layer_blocks
-from qevict_diag.replay.fold import LAYER_AXIS, Observations, Observer, Save, concatenate
-from qevict_diag.replay.plan import Plan, Settings, make_plan
-from qevict_diag.replay.stream import LayerBlock, QueryBlock, block_queries, stream
-from qevict_diag.replay.view import future_view, interval_view, prompt_view
+from qevict_diag.policies.step import initial_state, routed, updated
+from qevict_diag.replay.blocks import LayerBlock, block_queries, layer_blocks
+from qevict_diag.replay.fold import Observer, Save
+from qevict_diag.replay.plan import Plan, make_plan
+from qevict_diag.replay.result import Replay, join
+from qevict_diag.replay.settings import Settings
+from qevict_diag.replay.stream import QueryBlock, stream
+from qevict_diag.replay.view import interval_view
 from qevict_diag.trace.layer import Recorded
-
-
-@dataclass(frozen=True, eq=False)
-class Replay:
-    """One policy's run over some layers: its decisions, and the observations that metrics are computed from.
-
-    ``layers``, ``heads`` and ``kv_heads`` are numbers, as in the model. ``tier`` uint8 [layer, unit, event, window]
-    holds `Tier` values; windows that are not historical yet are LOCAL.
-    """
-
-    plan: Plan
-    layers: tuple[int, ...]
-    heads: tuple[int, ...]
-    kv_heads: tuple[int, ...]
-    tier: Tensor
-    seen: Observations
-
-    @property
-    def policy(self) -> Policy:
-        """The policy that was replayed."""
-        return self.plan.policy
-
-    @property
-    def grid(self) -> Grid:
-        """Its windows."""
-        return self.plan.grid
-
-    @property
-    def capacity(self) -> Capacity:
-        """Its capacities and byte counts."""
-        return self.plan.capacity
-
-    @property
-    def unit_numbers(self) -> tuple[int | None, ...]:
-        """Numbers of the heads that have a set of windows each (reading A); None alone when the layer has one set."""
-        return {"layer": (None,), "kv_head": self.kv_heads, "head": self.heads}[self.plan.settings.readings.scope]
-
-    @property
-    def historical(self) -> Tensor:
-        """Which windows are historical at which event, bool [event, window]."""
-        return self.grid.historical_mask().to(self.tier.device)
-
-    @property
-    def measured(self) -> Tensor:
-        """Tiers as the metrics see them, [layer, unit, event, window]: see `Plan.measured`."""
-        return self.plan.measured(self.tier)
-
-    @property
-    def retained(self) -> Tensor:
-        """F ∪ Q as the metrics see them, bool [layer, unit, event, window]."""
-        tier = self.measured
-        return (tier == Tier.FULL) | (tier == Tier.QUANTIZED)
-
-    @property
-    def ledger(self) -> Tensor:
-        """Windows with an entry in the quantized ledger at each event, bool [layer, unit, event, window]."""
-        return (self.tier == Tier.QUANTIZED).to(torch.uint8).cummax(dim=2).values.bool()
-
-
-@dataclass(frozen=True, eq=False)
-class CacheState:
-    """A policy's cache between two events."""
-
-    assignment: Assignment
-    importance: State  # the ranking's own
-    offset: Tensor | None  # [layer, unit, window] scores not counted (reading K: local_exit)
 
 
 def replay(
@@ -176,63 +104,3 @@ class Run:
         """The frozen record of the run."""
         numbers = (self.block.layers, self.block.head_numbers, self.block.kv_head_numbers)
         return Replay(self.plan, *numbers, self.tier, self.observer.finish())
-
-
-def initial_state(plan: Plan, block: LayerBlock) -> CacheState:
-    """The cache right after the prefill, before event 0; an oracle's scores of all events are its state."""
-    shape = (len(block.layers), plan.units, plan.grid.count)
-    ranking = plan.policy.estimator
-    if isinstance(ranking, Foresight):
-        importance = ranking.scores(future_view(plan, block))
-    elif isinstance(ranking, Split):
-        importance = ranking.tiers(future_view(plan, block), plan.capacity)
-    else:
-        importance = ranking.init(prompt_view(plan, block))
-    sums = isinstance(ranking, Estimator) and ranking.sums
-    counted_late = plan.settings.readings.newcomer_history == "local_exit" and sums
-    offset = torch.zeros(shape, dtype=torch.float64, device=block.device) if counted_late else None
-    return CacheState(Assignment.initial(shape, block.device), importance, offset)
-
-
-def scores(plan: Plan, state: CacheState, event: int) -> Tensor:
-    """What the policy ranks by at an event, [layer, unit, window]."""
-    ranking = plan.policy.estimator
-    return ranking.score(state.importance) if isinstance(ranking, Estimator) else state.importance[:, :, event]
-
-
-def routed(plan: Plan, state: CacheState, event: int) -> CacheState:
-    """The cache after routing event ``event``."""
-    if isinstance(plan.policy.estimator, Split):
-        return replace(state, assignment=state.assignment.moved(state.importance[:, :, event]))
-    score, offset = scores(plan, state, event), state.offset
-    if offset is not None:
-        if event > 0:
-            new = slice(plan.grid.historical(event - 1), plan.grid.historical(event))
-            offset = offset.clone()
-            offset[..., new] = score[..., new]
-        score = score - offset
-    compels = plan.settings.readings.admission == "forced" and not isinstance(plan.policy.estimator, Foresight)
-    forced = compels and event > 0
-    after = route(score, state.assignment, plan.grid.historical(event), plan.policy, plan.capacity, forced=forced)
-    return replace(state, assignment=after, offset=offset)
-
-
-def updated(plan: Plan, state: CacheState, seen: Seen) -> CacheState:
-    """The cache after the queries of an interval fed its estimator."""
-    estimator = plan.policy.estimator
-    if not isinstance(estimator, Estimator):
-        return state
-    fed = seen.last() if plan.settings.readings.score_queries == "event" else seen
-    return replace(state, importance=estimator.update(state.importance, fed))
-
-
-def join(parts: list[Replay]) -> Replay:
-    """Concatenate the layers of several replays of one policy; MetricError when their shapes differ."""
-    if any(part.plan != parts[0].plan for part in parts):
-        raise MetricError("the layers differ in heads or widths; replay those of one shape, or use replay_blocks")
-    return replace(
-        parts[0],
-        layers=tuple(layer for part in parts for layer in part.layers),
-        tier=torch.cat([part.tier for part in parts], LAYER_AXIS),
-        seen=concatenate([part.seen for part in parts], LAYER_AXIS),
-    )

@@ -1,37 +1,24 @@
 """A policy made concrete on a trace: its grid, its capacities, its units, and the settings it runs under."""
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 
-import polars as pl
 import torch
 from torch import Tensor
 
-from qevict_diag.cache.budget import Budget, Capacity, Geometry, capacity
+from qevict_diag.cache.budget import Capacity, Geometry, capacity
 from qevict_diag.cache.tier import Tier
 from qevict_diag.cache.windows import Grid
-from qevict_diag.errors import within
-from qevict_diag.policies.policy import DEFINED_BY_WINDOW, POLICIES, Policy
-from qevict_diag.readings import Readings
-from qevict_diag.replay.stream import GridKey
+from qevict_diag.policies.policy import Policy
+from qevict_diag.replay.settings import Settings
 from qevict_diag.trace.layer import TraceShape
-
-MIB = 2**20
 
 
 @dataclass(frozen=True)
-class Settings:
-    """Everything a replay depends on besides the trace and the policy."""
+class GridKey:
+    """Which masses a policy needs: the window size, and the bits of its quantized tier (None: two tiers)."""
 
-    budget: Budget = field(default_factory=Budget)
-    readings: Readings = field(default_factory=Readings)
-    horizon: int = 32  # H, decode queries
-    element_size: int = 2  # bytes of a cache element at full precision: fp16 or bf16
-    device: str = "cpu"
-    dtype: torch.dtype = torch.float32
-    block_bytes: int = 512 * MIB
-
-    def __post_init__(self) -> None:
-        within("horizon", self.horizon, 1)
+    window: int
+    bits: int | None = None
 
 
 @dataclass(frozen=True)
@@ -58,30 +45,6 @@ class Plan:
     def per_unit(self, per_head: Tensor) -> Tensor:
         """Split the head axis, [layer, head, ..] -> [layer, unit, head, ..]."""
         return per_head.unflatten(1, (self.units, -1))
-
-
-def budget_table(budget: Budget, geometry: Geometry, window: int | None = None) -> pl.DataFrame:
-    """Capacities and bytes of every policy that evicts, per layer and key-value head."""
-    rows = []
-    for policy in POLICIES.values():
-        if policy.evicts:
-            size = policy.window if window is None or policy.name in DEFINED_BY_WINDOW else window
-            room = capacity(budget, geometry, size, quantized=policy.quantized)
-            rows.append(
-                {
-                    "policy": policy.name,
-                    "window": room.window,
-                    "full_windows": room.full,
-                    "quantized_windows": room.quantized,
-                    "history_bytes": room.history_bytes,
-                    "used_bytes": room.used_bytes,
-                    "used_share": room.used_bytes / room.history_bytes,
-                    "bits_per_quantized_element": 8 * room.low_window_bytes / (room.window * geometry.widths)
-                    if policy.quantized
-                    else None,
-                }
-            )
-    return pl.DataFrame(rows)
 
 
 def make_plan(policy: Policy, shape: TraceShape, settings: Settings) -> Plan:

@@ -9,11 +9,11 @@ import torch
 from torch import Tensor
 
 from qevict_diag.cache.routing import Assignment
-from qevict_diag.metrics.fmm import band, events_seeing, in_horizon
 from qevict_diag.policies.view import Future, Prompt, Seen
-from qevict_diag.replay.fold import attended
+from qevict_diag.replay.blocks import LayerBlock, block_queries
+from qevict_diag.replay.horizon import attended, band, events_seeing, in_horizon
 from qevict_diag.replay.plan import Plan
-from qevict_diag.replay.stream import LayerBlock, QueryBlock, block_queries, stream
+from qevict_diag.replay.stream import QueryBlock, stream
 
 
 def prompt_view(plan: Plan, block: LayerBlock) -> Prompt:

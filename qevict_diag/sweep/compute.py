@@ -14,8 +14,10 @@ import torch
 
 from qevict_diag.errors import SweepError
 from qevict_diag.frames import BYTES, MEASUREMENTS
-from qevict_diag.measure.traces import byte_use, measure_replay, needed
-from qevict_diag.replay.loop import Replay, replay_blocks
+from qevict_diag.measure.bytes import byte_use
+from qevict_diag.measure.traces import measure_replay, needed
+from qevict_diag.replay.loop import replay_blocks
+from qevict_diag.replay.result import Replay
 from qevict_diag.sweep.folder import SweepFolder
 from qevict_diag.sweep.grid import Arm
 from qevict_diag.sweep.tasks import Task, identity

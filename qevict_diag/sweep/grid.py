@@ -19,10 +19,14 @@ import torch
 from qevict_diag.cache.budget import Budget, exact
 from qevict_diag.errors import InputError, within
 from qevict_diag.measure.traces import metric_names
-from qevict_diag.policies.policy import DEFINED_BY_WINDOW, OPTIMUM, RANDOM, Policy, arms_of, base_of, policy
-from qevict_diag.policies.ranking import RandomRanking
+from qevict_diag.policies.arms import OPTIMUM, RANDOM, arms_of
+from qevict_diag.policies.catalogue import policy
+from qevict_diag.policies.conditions import DEFINED_BY_WINDOW
+from qevict_diag.policies.estimators.random import RandomRanking
+from qevict_diag.policies.names import base_of
+from qevict_diag.policies.policy import Policy
 from qevict_diag.readings import Readings
-from qevict_diag.replay.plan import Settings
+from qevict_diag.replay.settings import Settings
 
 RANDOM_ARM, OPTIMUM_ARM = f"[{RANDOM}]", f"[{OPTIMUM}]"
 DTYPES = {"float32": torch.float32, "float64": torch.float64}

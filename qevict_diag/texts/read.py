@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from qevict_diag.errors import InputError
-from qevict_diag.texts.source import Source, read_bytes, read_text, slug
+from qevict_diag.texts.source import Source, slug
 
 TEXT_SUFFIXES = (".txt", ".md", ".markdown", ".rst")
 
@@ -81,3 +81,48 @@ def _decode(data: bytes) -> str:
     if not text.strip():
         raise InputError("standard input has no text; give at least a prompt's worth")
     return text
+
+
+MAX_INPUT_BYTES = 256 << 20
+
+
+def read_text(path: Path) -> Source:
+    """A UTF-8 text file; InputError when it is missing, empty or of another encoding."""
+    data = read_bytes(path)
+    try:
+        text = data.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise InputError(
+            f"{path} is not UTF-8 (byte {error.start} is 0x{data[error.start]:02x}); "
+            "save it as UTF-8, for example with `iconv -f latin1 -t utf-8`"
+        ) from error
+    if not text.strip():
+        raise InputError(f"{path} has no text; give a file with at least a prompt's worth")
+    return Source(slug(path.stem), text)
+
+
+def read_tokens(path: Path) -> Source:
+    """A JSON list of token ids; InputError when it is anything else."""
+    try:
+        ids = json.loads(read_bytes(path))
+    except (ValueError, RecursionError) as error:
+        raise InputError(
+            f"{path} is not JSON ({str(error)[:80]}); --tokens takes a list of ids like [1, 2, 3]"
+        ) from error
+    if not isinstance(ids, list) or not ids or not all(type(i) is int and 0 <= i < 1 << 31 for i in ids):
+        raise InputError(f"{path} is not a non-empty JSON list of token ids like [1, 2, 3]")
+    return Source(slug(path.stem), tokens=tuple(ids))
+
+
+def read_bytes(path: Path) -> bytes:
+    """The bytes of an input file; InputError when it cannot be read or is larger than any recording needs."""
+    try:
+        with path.open("rb") as file:
+            data = file.read(MAX_INPUT_BYTES + 1)
+    except OSError as error:
+        raise InputError(f"cannot read {path} ({error.strerror}); give a file that exists") from error
+    if len(data) > MAX_INPUT_BYTES:
+        raise InputError(
+            f"{path} has more than {MAX_INPUT_BYTES >> 20} MiB; cut it, a recording uses the beginning only"
+        )
+    return data

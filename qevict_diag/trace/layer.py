@@ -12,6 +12,7 @@ from torch import Tensor
 
 from qevict_diag.attention import rope
 from qevict_diag.attention.rope import Style
+from qevict_diag.attention.spec import AttentionSpec, visible
 from qevict_diag.errors import MetricError
 
 IMPORTED = "imported"  # the ``rope`` of rows from elsewhere, whose keys and values stand for unknown ones
@@ -34,25 +35,6 @@ class TraceShape:
     def length(self) -> int:
         """Final length T = P + G."""
         return self.prefill + self.decode
-
-
-@dataclass(frozen=True)
-class AttentionSpec:
-    """How a layer turns queries and keys into probabilities (an entry of the manifest's ``attention`` list)."""
-
-    layer: int
-    scaling: float
-    sliding_window: int | None = None
-    softcap: float | None = None
-    sink_logits: tuple[float, ...] | None = None
-    rope: str | None = None
-    rope_style: Style | None = None
-    rotary_dim: int = 0
-    rotary_start: int = 0
-    pv_residual: float = 0.0
-    head_numbers: tuple[int, ...] | None = None  # the model's numbers of the recorded heads; None: all
-    kv_head_numbers: tuple[int, ...] | None = None
-    kv_of: int | None = None  # the layer whose keys and values this one reads (KV sharing); None: its own
 
 
 @dataclass(frozen=True, eq=False)
@@ -181,13 +163,3 @@ class Recorded(Protocol):
 
     def layer_shape(self, layer: int) -> TraceShape:
         """Sizes of one layer: those of the trace, except for heads and widths that differ."""
-
-
-def visible(positions: Tensor, length: int, sliding_window: int | None) -> Tensor:
-    """Which of ``length`` key positions a query at each of ``positions`` sees: bool [query, position].
-
-    Causal, and in a sliding layer only the last ``sliding_window`` positions, the query's own among them.
-    """
-    distance = positions[:, None] - torch.arange(length, device=positions.device)
-    seen = distance >= 0
-    return seen if sliding_window is None else seen & (distance < sliding_window)

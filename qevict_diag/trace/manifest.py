@@ -10,8 +10,9 @@ from itertools import pairwise
 from typing import Any
 
 from qevict_diag.attention.rope import STYLES
+from qevict_diag.attention.spec import AttentionSpec
 from qevict_diag.errors import TraceError
-from qevict_diag.trace.layer import AttentionSpec, TraceShape
+from qevict_diag.trace.layer import TraceShape
 from qevict_diag.trace.tensor_file import FileEntry
 
 FORMAT, VERSION = "qevict-trace", 1

@@ -20,8 +20,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from qevict_diag.attention.spec import AttentionSpec
 from qevict_diag.errors import InputError
-from qevict_diag.trace.layer import IMPORTED, AttentionSpec
+from qevict_diag.trace.layer import IMPORTED
 from qevict_diag.trace.manifest import FORMAT, MAX_COUNT, VERSION, spec_to_json
 from qevict_diag.trace.writer import TraceWriter
 

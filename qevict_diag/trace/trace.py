@@ -18,8 +18,9 @@ from typing import TYPE_CHECKING, Any, Self
 import torch
 from torch import Tensor
 
+from qevict_diag.attention.spec import AttentionSpec
 from qevict_diag.errors import MetricError, TraceError
-from qevict_diag.trace.layer import AttentionSpec, LayerTrace, TraceShape
+from qevict_diag.trace.layer import LayerTrace, TraceShape
 from qevict_diag.trace.manifest import FORMAT, MANIFEST, VERSION, Reader, checksum, layer_file_name
 from qevict_diag.trace.tensor_file import FileEntry, TensorFile, open_beneath, parse_json
 

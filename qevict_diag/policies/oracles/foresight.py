@@ -3,7 +3,6 @@
 They are visible by type: the replay hands the `Future` to a `Foresight` and to nothing else.
 """
 
-from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import ClassVar, final
 
@@ -16,25 +15,8 @@ from qevict_diag.cache.budget import Capacity
 from qevict_diag.cache.tier import Tier
 from qevict_diag.errors import within
 from qevict_diag.policies.oracles.optimum import Bools, Floats, distortion_aware, free_recall, irreversible
+from qevict_diag.policies.ranking import Foresight, Split
 from qevict_diag.policies.view import Future
-
-
-class Foresight(ABC):
-    """A ranking that knows the recorded future: a bound for estimators, never a deployable policy."""
-
-    recalls: ClassVar[bool] = False  # whether evicted windows may come back
-
-    @abstractmethod
-    def scores(self, future: Future) -> Tensor:
-        """Scores of every event, [layer, unit, event, window]."""
-
-
-class Split(ABC):
-    """An oracle that divides the bytes between the tiers itself, at every event anew, and recalls freely."""
-
-    @abstractmethod
-    def tiers(self, future: Future, capacity: Capacity) -> Tensor:
-        """`Tier` values of every event, uint8 [layer, unit, event, window]; windows not historical are LOCAL."""
 
 
 @final

@@ -1,0 +1,156 @@
+"""What a reproduction of the paper takes: the recordings, and what is measured on them."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+
+from qevict_diag.analyses import importance, promotion
+from qevict_diag.errors import InputError, within
+from qevict_diag.figures import figure1, tables
+from qevict_diag.measure.traces import Measurements, measure
+from qevict_diag.policies.arms import BOUNDED
+from qevict_diag.replay.settings import Settings
+from qevict_diag.texts.source import Source, built_in, slug
+from qevict_diag.trace.trace import Trace
+
+Progress = Callable[[str, int, int], None]  # stage, done, of how many
+
+
+@dataclass(frozen=True)
+class Setting:
+    """One recording length and what is measured on it: policies with the metrics they need."""
+
+    prefill: int
+    decode: int
+    measured: tuple[tuple[tuple[str, ...], tuple[str, ...]], ...]
+
+    @property
+    def name(self) -> str:
+        """How the paper writes it, ``512+256``."""
+        return f"{self.prefill}+{self.decode}"
+
+    @property
+    def replays(self) -> int:
+        """How many policies are replayed."""
+        return sum(len(policies) for policies, _ in self.measured)
+
+
+FEW_DISTINCT = 0.5  # share of distinct 4-grams below which a continuation is called a loop
+
+
+RANKED = importance.POLICIES[1:]  # R3 itself is among the conditions
+
+
+BOUNDS = tuple(
+    name
+    for name in dict.fromkeys((*tables.TABLES["14"].bounds, *tables.TABLES["17b"].bounds))
+    if name not in RANKED  # Table 17b ranks by the optimum too
+)
+
+
+DIAGNOSTIC = Setting(
+    512, 256, ((figure1.POLICIES, ("all",)), (RANKED, tables.TABLES["17b"].metrics), (BOUNDS, BOUNDED))
+)
+
+
+PROMOTION = Setting(
+    256,
+    1024,
+    (
+        ((promotion.WITHOUT, promotion.WITH), tables.TABLES["18"].metrics),
+        (tables.TABLES["18"].bounds, BOUNDED),
+    ),
+)
+
+
+@dataclass(frozen=True)
+class Request:
+    """What to reproduce: where to put it, on which model, with which continuation, on which texts."""
+
+    out: Path
+    model: str = "smollm2-135m"
+    continuation: str = "greedy"
+    device: str = "cpu"
+    diagnostic: Setting = DIAGNOSTIC
+    promotion: Setting = PROMOTION
+    sources: tuple[Source, ...] = field(default_factory=built_in)
+    min_inactive: int = 3
+
+    def __post_init__(self) -> None:
+        within("min-inactive", self.min_inactive, 1)
+
+    def folder(self, setting: Setting) -> Path:
+        """Where the traces of a setting lie."""
+        return self.out / "traces" / f"{slug(Path(self.model).name)}-{self.continuation}" / setting.name
+
+
+def record_missing(request: Request, settings: Sequence[Setting], progress: Progress) -> dict[str, list[Trace]]:
+    """Record the texts of each setting that have no trace yet, all in one batch, and open all of them."""
+    from qevict_diag.models.load import load
+    from qevict_diag.record import RecordOptions, record
+
+    loaded = None
+    for setting in settings:
+        folder = request.folder(setting)
+        missing = [source for source in request.sources if not (folder / source.name / "manifest.json").exists()]
+        if not missing:
+            continue
+        if loaded is None:
+            progress("loading the model", 0, 1)
+            loaded = load(request.model, device=request.device)
+            progress("loading the model", 1, 1)
+        options = RecordOptions(setting.prefill, setting.decode, request.continuation)  # type: ignore[arg-type]
+        record(
+            *(loaded.model, loaded.tokenizer, missing, options),
+            out=folder,
+            identity=loaded.identity,
+            progress=partial(progress, f"recording {setting.name}"),
+        )
+    return {setting.name: [_opened(request, setting, source) for source in request.sources] for setting in settings}
+
+
+def _opened(request: Request, setting: Setting, source: Source) -> Trace:
+    """Open a trace and check that it is the one that would be recorded now."""
+    trace = Trace.open(request.folder(setting) / source.name)
+    origin = trace.manifest.get("source") or {}
+    found = (trace.model_id, trace.shape.prefill, trace.shape.decode, origin.get("continuation"))
+    wanted = (request.model, setting.prefill, setting.decode, request.continuation)
+    if found != wanted or origin.get("text_sha256") != source.sha256:
+        here, asked = (", ".join(map(str, what)) for what in (found, wanted))
+        raise InputError(
+            f"{trace.path} is a trace of {here}, or of another text, and {asked} is asked for; "
+            "give another --out or move that trace away"
+        )
+    return trace
+
+
+def _measure(traces: Sequence[Trace], setting: Setting, request: Request, progress: Progress) -> Measurements:
+    stage, done = f"replaying {setting.name}", 0
+    total = sum(len(trace.layers) for trace in traces)
+
+    def count(layers: int) -> None:
+        nonlocal done
+        done += layers
+        progress(stage, done, total)
+
+    (policies, metrics), *also = setting.measured
+    return measure(
+        *(traces, policies, metrics, Settings(device=request.device)),
+        also=also,
+        min_inactive=request.min_inactive,
+        progress=count,
+    )
+
+
+def loops(traces: dict[str, list[Trace]]) -> tuple[str, ...]:
+    """Warn of continuations that repeat themselves: small models do, when decoding is greedy."""
+    shares = [(trace.manifest.get("source") or {}).get("distinct_4grams") for one in traces.values() for trace in one]
+    known = [share for share in shares if share is not None]
+    if not known or min(known) >= FEW_DISTINCT:
+        return ()
+    return (
+        f"The model fell into loops: only {min(known):.0%} to {max(known):.0%} of a continuation's 4-grams are "
+        "distinct. The numbers describe attention inside such loops; --continuation teacher measures the texts' own "
+        "words instead.",
+    )

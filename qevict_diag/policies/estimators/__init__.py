@@ -1,0 +1,1 @@
+"""Importance estimators, one file each; they don't know each other."""
