@@ -95,13 +95,11 @@ def estimates(rows: pl.DataFrame, over: Grid, by: Sequence[str], how: How) -> pl
 
 def described(of: Cells, over: Grid) -> pl.DataFrame:
     """Turn cells into rows with an interval each."""
-    intervals = [
-        intervals.two_level(num, den, over.weights) for num, den in zip(of.numerator, of.denominator, strict=True)
-    ]
+    found = [intervals.two_level(num, den, over.weights) for num, den in zip(of.numerator, of.denominator, strict=True)]
     counts = zip(of.count.sum((1, 2)), of.undefined.sum((1, 2)), strict=True)
     table = [
         (i.estimate, i.low, i.high, i.method, i.n, len(over.layers), int(count), int(undefined))
-        for i, (count, undefined) in zip(intervals, counts, strict=True)
+        for i, (count, undefined) in zip(found, counts, strict=True)
     ]
     return of.keys.hstack(pl.DataFrame(table, schema=INTERVAL, orient="row"))
 

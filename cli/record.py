@@ -70,7 +70,7 @@ def record(
     from qevict_diag.cli.progress import progress_bar
     from qevict_diag.models.load import load, torch_dtype
     from qevict_diag.record import RecordOptions, check, parse_numbers, parse_probes, refuse_full_disk
-    from qevict_diag.record import cost as plan_recording
+    from qevict_diag.record import plan as plan_recording
     from qevict_diag.record import record as record_traces
     from qevict_diag.texts.read import chat as chat_messages
     from qevict_diag.texts.read import shard as part_of

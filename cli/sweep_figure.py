@@ -41,11 +41,13 @@ def sweep_figure(
 
 
 def _draw(kind: str, frames: "SweepFrames", metric: str, policy: str) -> "Figure":
-    from qevict_diag.figures.sweep import pareto as sweep_figures
+    from qevict_diag.figures.sweep.heatmap import plot_heatmap
+    from qevict_diag.figures.sweep.pareto import plot_pareto
+    from qevict_diag.figures.sweep.sensitivity import plot_sensitivities
 
     rows = frames.measurements.filter(metric="fmm" if kind == "pareto" else metric).collect()
     if kind == "pareto":
-        return cast("Figure", sweep_figures.plot_pareto(rows, frames.bytes.collect()).get_figure())
+        return cast("Figure", plot_pareto(rows, frames.bytes.collect()).get_figure())
     if kind == "sensitivity":
-        return sweep_figures.plot_sensitivities(rows, metric, frames.min_inactive)
-    return cast("Figure", sweep_figures.plot_heatmap(rows, metric, policy).get_figure())
+        return plot_sensitivities(rows, metric, frames.min_inactive)
+    return cast("Figure", plot_heatmap(rows, metric, policy).get_figure())

@@ -128,7 +128,7 @@ def test_importance_ranks_the_estimators_against_the_default(frame):
 def test_a_verdict_that_the_correction_takes_back_is_undecided(frame, monkeypatch):
     usual = claims.evaluate(frame).filter(claim="I-a")
     assert set(usual["verdict"]) == {"holds"}
-    monkeypatch.setattr(claims.statistics, "holm", lambda values: values * 0 + 0.08)
+    monkeypatch.setattr(claims.intervals, "holm", lambda values: values * 0 + 0.08)
     corrected = claims.evaluate(frame).filter(claim="I-a")
     assert set(corrected["verdict"]) == {"undecided"}
     assert (corrected["more"] != "").all()

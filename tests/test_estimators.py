@@ -9,7 +9,7 @@ from random_traces import random_trace
 
 from qevict_diag.cache.budget import Budget
 from qevict_diag.errors import InputError, MetricError
-from qevict_diag.policies import policy as table
+from qevict_diag.policies import catalogue as table
 from qevict_diag.policies.catalogue import ESTIMATORS, estimator, policy
 from qevict_diag.policies.estimators.cumulative import CumulativeAttention
 from qevict_diag.policies.estimators.decayed import DecayedAttention

@@ -11,8 +11,7 @@ import torch
 from tiny_models import available, build, transformers_noise
 
 from qevict_diag.errors import InputError, MetricError
-from qevict_diag.record import RecordOptions, record
-from qevict_diag.record import cost as plan
+from qevict_diag.record import RecordOptions, plan, record
 from qevict_diag.texts.read import chat, read_inputs, shard
 from qevict_diag.texts.source import Source
 from qevict_diag.trace.trace import Trace

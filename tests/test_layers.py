@@ -10,13 +10,8 @@ import pytest
 ROOT = Path(__file__).parent.parent
 FOLDERS = {"qevict_diag": "", "analyses": "analyses", "figures": "figures", "cli": "cli"}
 UPPER = {"": ("analyses", "figures", "cli"), "analyses": ("figures", "cli"), "figures": ("cli",), "cli": ()}
-WITHIN = {  # inside the library: what a module or folder must not know
-    "record": ("replay", "measure", "metrics", "policies"),
+WITHIN = {  # inside the library: what a folder must not know
     "trace": ("record", "replay", "measure", "metrics"),
-    "metrics": ("record", "trace", "replay", "measure"),
-    "replay": ("record", "trace", "measure"),
-    "policies": ("record", "trace", "replay", "metrics", "measure"),
-    "measure": ("record",),
     "statistics": ("record", "trace", "replay", "metrics", "measure"),
 }
 HOMES = {  # third-party packages and the only places that may import them

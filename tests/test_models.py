@@ -224,7 +224,7 @@ def test_real_gemma3_alternates_window_and_rotary_base(tmp_path):
 @pytest.mark.model
 def test_real_alias_loads_offline():
     code = (
-        "from qevict_diag.models import load; m = load('smollm2-135m');"
+        "from qevict_diag.models.load import load; m = load('smollm2-135m');"
         "assert m.tokenizer.decode(m.tokenizer('The lighthouse')['input_ids']) == 'The lighthouse';"
         "assert m.model.config.num_hidden_layers == 30 and m.identity['dtype'] == 'float32'"
     )

@@ -12,13 +12,13 @@ PUBLIC = {
     "qevict_diag.trace.trace": ("Trace",),
     "qevict_diag.record": ("RecordOptions", "record"),
     "qevict_diag.models.load": ("load",),
-    "qevict_diag.policies.policy": ("POLICIES", "Policy", "policy"),
-    "qevict_diag.policies.ranking": ("ESTIMATORS", "Estimator", "Foresight"),
+    "qevict_diag.policies.catalogue": ("estimators", "policies", "policy"),
+    "qevict_diag.policies.ranking": ("Estimator", "Foresight"),
     "qevict_diag.readings": ("READINGS", "Readings"),
     "qevict_diag.cache.budget": ("Budget", "capacity"),
     "qevict_diag.replay.loop": ("replay_blocks",),
     "qevict_diag.metrics": ("METRICS",),
-    "qevict_diag.measure.traces": ("Measurements", "decisions", "measure"),
+    "qevict_diag.measure.traces": ("Measurements", "measure"),
     "qevict_diag.statistics.intervals": (
         "Interval",
         "detectable",
@@ -36,7 +36,7 @@ PUBLIC = {
     "qevict_diag.analyses.claims.evaluate": ("evaluate", "summary"),
     "qevict_diag.figures.figure1": ("plot_figure1", "plot_fmm", "plot_mass_shares"),
     "qevict_diag.figures.tables": ("TABLES", "build"),
-    "qevict_diag.figures.tables.table": ("FORMATS", "render"),
+    "qevict_diag.figures.tables.formats": ("FORMATS", "render"),
 }
 MEASUREMENTS = "trace model policy budget metric reading layer head event step group lag value numerator denominator"
 DECISIONS = "trace policy layer event window tier"

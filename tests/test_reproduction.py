@@ -9,6 +9,7 @@ import tiny_models
 import torch
 from typer.testing import CliRunner
 
+from qevict_diag.analyses import reproduction as recorded
 from qevict_diag.analyses.reproduction import Request, Setting
 from qevict_diag.cli.app import app
 from qevict_diag.errors import InputError
@@ -20,7 +21,7 @@ from qevict_diag.texts.source import Source
 pytestmark = tiny_models.transformers_noise
 
 EARLY = Setting(160, 96, ((figure1.POLICIES, ("all",)), (("R3[random]",), tables.TABLES["17b"].metrics)))
-LATE = Setting(128, 128, reproduction.PROMOTION.measured)
+LATE = Setting(128, 128, recorded.PROMOTION.measured)
 
 
 def source(name, seed):
@@ -82,12 +83,12 @@ def test_progress_reaches_the_end_of_every_stage(made):
 @pytest.mark.parametrize(("share", "warned"), [(0.03, True), (0.9, False), (None, False)])
 def test_a_model_that_loops_is_told(share, warned):
     trace = SimpleNamespace(manifest={"source": {"distinct_4grams": share}})
-    assert bool(reproduction.loops({"512+256": [trace]})) is warned
+    assert bool(recorded.loops({"512+256": [trace]})) is warned
 
 
 def test_traces_that_are_there_are_used_again(made, request_, monkeypatch):
     monkeypatch.setattr(models, "load", lambda *args, **options: pytest.fail("the model was loaded again"))
-    traces = reproduction.record_missing(request_, (EARLY, LATE), lambda *stage: None)
+    traces = recorded.record_missing(request_, (EARLY, LATE), lambda *stage: None)
     assert [trace.name for trace in traces["160+96"]] == ["one", "two"]
 
 
@@ -96,7 +97,7 @@ def test_a_trace_of_another_text_is_refused(made, request_):
         request_.out, request_.model, diagnostic=EARLY, promotion=LATE, sources=(source("one", 3), source("two", 2))
     )
     with pytest.raises(InputError, match="give another --out or move that trace away"):
-        reproduction.record_missing(changed, (EARLY, LATE), lambda *stage: None)
+        recorded.record_missing(changed, (EARLY, LATE), lambda *stage: None)
 
 
 def command(*words):

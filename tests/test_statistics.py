@@ -68,11 +68,11 @@ def test_weights_draw_articles_first_then_layers_within(rng):
 
 def test_the_same_seed_gives_the_same_interval():
     cells = np.random.default_rng(0).random((4, 6))
-    intervals = [
+    drawn = [
         intervals.two_level(cells, np.ones_like(cells), intervals.two_level_weights(4, 6, np.random.default_rng(3)))
         for _ in range(2)
     ]
-    assert intervals[0] == intervals[1]
+    assert drawn[0] == drawn[1]
 
 
 def test_two_level_pools_sums_and_not_ratios(rng):

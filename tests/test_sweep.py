@@ -13,8 +13,7 @@ from qevict_diag.frames import MEASUREMENTS
 from qevict_diag.measure.traces import measure
 from qevict_diag.policies.catalogue import policies
 from qevict_diag.policies.estimators.random import RandomRanking
-from qevict_diag.sweep import Sweep, SweepFolder, misfits, read, run, tasks
-from qevict_diag.sweep import estimate as plan
+from qevict_diag.sweep import Sweep, SweepFolder, misfits, plan, read, run, tasks
 from qevict_diag.sweep.compute import SWEPT, compute
 from qevict_diag.trace.trace import Trace
 

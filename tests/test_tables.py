@@ -14,8 +14,7 @@ from qevict_diag.cache.budget import Budget
 from qevict_diag.errors import InputError
 from qevict_diag.figures import tables
 from qevict_diag.figures.tables import claims as claims_table
-from qevict_diag.figures.tables import parts, table14, table15, table18
-from qevict_diag.figures.tables import table as model
+from qevict_diag.figures.tables import formats, numbers, parts, table14, table15, table18
 from qevict_diag.figures.tables.table import Column, Table
 from qevict_diag.replay.settings import Settings
 
@@ -36,9 +35,9 @@ def built(measured):
 def small():
     frame = pl.DataFrame({"policy": ["R1", "R|2"], "x": [1234.5, float("nan")], "low": [-1.0, None]})
     columns = (
-        Column(("policy",), "policy", model.text),
-        Column(("x",), "Ω, %", model.number(1)),
-        Column(("low", "x"), "interval", model.limits(model.number(1)), "group"),
+        Column(("policy",), "policy", numbers.text),
+        Column(("x",), "Ω, %", numbers.number(1)),
+        Column(("low", "x"), "interval", numbers.limits(numbers.number(1)), "group"),
     )
     return Table("tiny", "A title", frame, columns, ("A note, 5% of it.",))
 
@@ -59,9 +58,9 @@ def test_published_values_have_their_own_column(built, name):
 
 
 @pytest.mark.parametrize("name", tables.TABLES)
-@pytest.mark.parametrize("form", model.FORMATS)
+@pytest.mark.parametrize("form", formats.FORMATS)
 def test_every_table_is_written_in_every_format(built, name, form):
-    written = model.render(built[name], form)
+    written = formats.render(built[name], form)
     assert len(written) > 100
     assert "nan" not in written.lower().replace("nance", "")
 
@@ -113,21 +112,21 @@ def test_the_other_minimum_inactivity(measured):
 def test_one_article_says_that_it_gives_no_interval():
     one = frames.measurements(traces=1)
     table = tables.build("14", one, frames.bytes_frame(traces=1))
-    assert table.cells()[0][3] == model.EMPTY
+    assert table.cells()[0][3] == numbers.EMPTY
     assert "one article gives no interval" in table.notes[-1]
 
 
 def test_csv_and_json_hold_the_same_full_numbers(built):
     table = built["14"]
-    read = list(csv.DictReader(io.StringIO(model.csv(table))))
-    rows = json.loads(model.as_json(table))["rows"]
+    read = list(csv.DictReader(io.StringIO(formats.csv(table))))
+    rows = json.loads(formats.as_json(table))["rows"]
     assert [float(row["fmm"]) for row in read] == [row["fmm"] for row in rows] == table.frame["fmm"].to_list()
     assert read[1]["churn_published"] == ""
     assert rows[1]["churn_published"] is None
 
 
 def test_markdown_escapes_and_leaves_undefined_empty(small):
-    lines = model.markdown(small).splitlines()
+    lines = formats.markdown(small).splitlines()
     assert lines[0] == "**A title**"
     assert lines[2] == "| policy | Ω, % | group: interval |"
     assert lines[4] == "| R1 | 1\u00a0234.5 | −1.0 to 1\u00a0234.5 |"
@@ -136,13 +135,13 @@ def test_markdown_escapes_and_leaves_undefined_empty(small):
 
 
 def test_zero_has_no_sign():
-    assert model.percent(0)(-0.001) == "0"
-    assert model.number(2)(-0.004) == "0.00"
-    assert model.number(2)(-0.006) == "−0.01"
+    assert numbers.percent(0)(-0.001) == "0"
+    assert numbers.number(2)(-0.004) == "0.00"
+    assert numbers.number(2)(-0.006) == "−0.01"
 
 
 def test_latex_is_plain_ascii(small):
-    written = model.latex(small)
+    written = formats.latex(small)
     assert written.isascii()
     assert r"$\Omega$, \%" in written
     assert r"1~234.5" in written
@@ -150,13 +149,13 @@ def test_latex_is_plain_ascii(small):
 
 def test_html_escapes(small):
     unsafe = Table("tiny", "<b>", small.frame.with_columns(policy=pl.lit("<i>")), small.columns)
-    assert "<i>" not in model.html(unsafe)
+    assert "<i>" not in formats.html(unsafe)
 
 
 def test_json_of_several_tables_is_a_list(built):
-    many = json.loads(model.render_all([built["17a"], built["17b"]], "json"))
+    many = json.loads(formats.render_all([built["17a"], built["17b"]], "json"))
     assert [one["table"] for one in many] == ["table17a", "table17b"]
-    assert json.loads(model.render_all([built["17a"]], "json"))["table"] == "table17a"
+    assert json.loads(formats.render_all([built["17a"]], "json"))["table"] == "table17a"
 
 
 def test_what_does_not_exist_is_an_error_in_words():
@@ -176,9 +175,9 @@ def test_claims_as_tables(measured):
     assert summary.cells()[0][1] == "holds"
     assert "> 0" in checks.cells()[0]
     assert all(row[10] == "article, layers within" for row in checks.cells())
-    for form in model.FORMATS:
-        assert model.render(summary, form)
-        assert model.render(checks, form)
+    for form in formats.FORMATS:
+        assert formats.render(summary, form)
+        assert formats.render(checks, form)
 
 
 def test_tables_of_missed_mass_have_the_regret_and_the_gap_closed():
@@ -210,9 +209,9 @@ def test_a_ratio_over_nothing_is_empty_in_every_format(measured):
     )
     table = tables.build("17a", quiet, used)
     assert table.frame["ratio"].is_nan().all()
-    assert all(row["ratio"] is None for row in json.loads(model.as_json(table))["rows"])
+    assert all(row["ratio"] is None for row in json.loads(formats.as_json(table))["rows"])
     infinite = Table("t", "t", pl.DataFrame({"x": [float("inf")]}), ())
-    assert model.records(infinite)["rows"] == [{"x": None}]
+    assert formats.records(infinite)["rows"] == [{"x": None}]
 
 
 def test_the_settings_are_under_the_table(measured):
@@ -223,8 +222,8 @@ def test_the_settings_are_under_the_table(measured):
 
 
 def test_the_ending_names_the_format():
-    assert model.form_of(None, Path("t.csv")) == "csv"
-    assert model.form_of(None, Path("t.tex")) == "latex"
-    assert model.form_of(None, None) == model.form_of(None, Path("t.txt")) == "md"
+    assert formats.form_of(None, Path("t.csv")) == "csv"
+    assert formats.form_of(None, Path("t.tex")) == "latex"
+    assert formats.form_of(None, None) == formats.form_of(None, Path("t.txt")) == "md"
     with pytest.raises(InputError, match="ends as csv does, --format is md"):
-        model.form_of("md", Path("t.csv"))
+        formats.form_of("md", Path("t.csv"))

@@ -21,7 +21,7 @@ def place(word):
 def after(before, scores, full, quantized, chosen=THREE, *, forced=False):
     score = torch.tensor([[scores]], dtype=torch.float64)
     capacity = Capacity(1, full, quantized, 0, 0, 0)
-    found = route(score, place(before), len(scores), chosen, capacity, forced=forced)
+    found = route(score, place(before), len(scores), capacity, chosen.moves, forced=forced)
     return "".join(WORDS[Tier(t)] for t in found.tier.flatten().tolist())
 
 
@@ -62,7 +62,7 @@ def test_no_full_tier():
 
 def test_windows_that_are_not_historical_stay_local():
     score = torch.tensor([[[1.0, 2.0, 3.0]]])
-    found = route(score, place("..."), 2, THREE, Capacity(1, 1, 1, 0, 0, 0), forced=False)
+    found = route(score, place("..."), 2, Capacity(1, 1, 1, 0, 0, 0), THREE.moves, forced=False)
     assert found.tier.flatten().tolist() == [Tier.QUANTIZED, Tier.FULL, Tier.LOCAL]
 
 
