@@ -7,6 +7,7 @@ default, cumulative attention) and ``R3[estimator]``.
 import polars as pl
 
 from qevict_diag.analyses.estimates import Grid, How, cells, estimates, grid, pooled_ratios, rows_of
+from qevict_diag.replay.settings import Settings
 from qevict_diag.statistics.intervals import articles_of, interval_of
 
 DEFAULT = "cumulative"
@@ -25,7 +26,7 @@ def estimator_of(policy: str) -> str:
     return policy.partition("[")[2].rstrip("]") or DEFAULT
 
 
-def compare(frame: pl.DataFrame, min_inactive: int = 3, over: Grid | None = None) -> pl.DataFrame:
+def compare(frame: pl.DataFrame, settings: Settings | None = None, over: Grid | None = None) -> pl.DataFrame:
     """R3 under each estimator: FMM with its interval, its paired difference to the default, and the other metrics.
 
     Rows are sorted by FMM, the lowest first.
@@ -36,7 +37,7 @@ def compare(frame: pl.DataFrame, min_inactive: int = 3, over: Grid | None = None
     for name, metric, how in SHOWN:
         table = table.join(_column(rows_of(frame, metric), over, name, how), on="policy", how="left")
     reading = rows_of(frame, "fmm")["reading"][0]
-    lir = rows_of(frame, "lir", group="policy", lag=min_inactive, reading=reading)
+    lir = rows_of(frame, "lir", group="policy", lag=(settings or Settings()).min_inactive, reading=reading)
     table = table.join(_column(lir, over, "lir", "pooled"), on="policy", how="left")
     names = pl.Series([estimator_of(policy) for policy in table["policy"]])
     return table.with_columns(estimator=names, n=pl.lit(len(over.traces))).sort("fmm")

@@ -11,6 +11,7 @@ import polars as pl
 
 from qevict_diag.analyses import published
 from qevict_diag.analyses.estimates import Cells, Grid, How, cells, grid, rows_of
+from qevict_diag.replay.settings import Settings
 from qevict_diag.statistics import intervals
 from qevict_diag.statistics.intervals import Interval
 
@@ -41,16 +42,16 @@ COLUMNS = {
 }
 
 
-def compare(frame: pl.DataFrame, min_inactive: int = 3, over: Grid | None = None) -> pl.DataFrame:
+def compare(frame: pl.DataFrame, settings: Settings | None = None, over: Grid | None = None) -> pl.DataFrame:
     """Put R3 without promotion, R3 with it and the paired difference (with - without) side by side, one quantity a row.
 
-    ``promotions`` is the number of Q→F transitions over all layers and traces; LIR is the policy's own, pooled.
-    ``p_holm`` corrects the two-sided bootstrap p-values for the number of quantities.
+    ``promotions`` is the number of Q→F transitions over all layers and traces; LIR is the policy's own, pooled, at the
+    settings' m. ``p_holm`` corrects the two-sided bootstrap p-values for the number of quantities.
     """
-    over = over or grid(frame)
+    over, lag = over or grid(frame), (settings or Settings()).min_inactive
     reading = rows_of(frame, "fmm", policy=WITH)["reading"][0]
     rows = [
-        (name, better, *_compared(_pair(frame, over, metric, how, reading, min_inactive), over), reading)
+        (name, better, *_compared(_pair(frame, over, metric, how, reading, lag), over), reading)
         for name, metric, how, better in QUANTITIES
     ]
     table = pl.DataFrame(rows, schema=COLUMNS, orient="row")

@@ -1,20 +1,18 @@
 """What a reproduction of the paper takes: the recordings, and what is measured on them."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from functools import partial
 from pathlib import Path
 
 from qevict_diag.analyses import importance, promotion
-from qevict_diag.errors import InputError, within
+from qevict_diag.errors import InputError
 from qevict_diag.figures import figure1, tables
 from qevict_diag.measure.traces import Measurements, measure
 from qevict_diag.policies.arms import BOUNDED
+from qevict_diag.progress import Progress, part_of
 from qevict_diag.replay.settings import Settings
 from qevict_diag.texts.source import Source, built_in, slug
 from qevict_diag.trace.trace import Trace
-
-Progress = Callable[[str, int, int], None]  # stage, done, of how many
 
 
 @dataclass(frozen=True)
@@ -71,14 +69,10 @@ class Request:
     out: Path
     model: str = "smollm2-135m"
     continuation: str = "greedy"
-    device: str = "cpu"
+    settings: Settings = field(default_factory=Settings)
     diagnostic: Setting = DIAGNOSTIC
     promotion: Setting = PROMOTION
     sources: tuple[Source, ...] = field(default_factory=built_in)
-    min_inactive: int = 3
-
-    def __post_init__(self) -> None:
-        within("min-inactive", self.min_inactive, 1)
 
     def folder(self, setting: Setting) -> Path:
         """Where the traces of a setting lie."""
@@ -98,14 +92,14 @@ def record_missing(request: Request, settings: Sequence[Setting], progress: Prog
             continue
         if loaded is None:
             progress("loading the model", 0, 1)
-            loaded = load(request.model, device=request.device)
+            loaded = load(request.model, device=request.settings.device)
             progress("loading the model", 1, 1)
         options = RecordOptions(setting.prefill, setting.decode, request.continuation)  # type: ignore[arg-type]
         record(
             *(loaded.model, loaded.tokenizer, missing, options),
             out=folder,
             identity=loaded.identity,
-            progress=partial(progress, f"recording {setting.name}"),
+            progress=part_of(progress, f"recording {setting.name}"),
         )
     return {setting.name: [_opened(request, setting, source) for source in request.sources] for setting in settings}
 
@@ -126,20 +120,12 @@ def _opened(request: Request, setting: Setting, source: Source) -> Trace:
 
 
 def _measure(traces: Sequence[Trace], setting: Setting, request: Request, progress: Progress) -> Measurements:
-    stage, done = f"replaying {setting.name}", 0
-    total = sum(len(trace.layers) for trace in traces)
-
-    def count(layers: int) -> None:
-        nonlocal done
-        done += layers
-        progress(stage, done, total)
-
     (policies, metrics), *also = setting.measured
     return measure(
-        *(traces, policies, metrics, Settings(device=request.device)),
+        *(traces, policies, metrics, request.settings),
         also=also,
-        min_inactive=request.min_inactive,
-        progress=count,
+        min_inactive=request.settings.min_inactive,
+        progress=part_of(progress, f"replaying {setting.name}"),
     )
 
 

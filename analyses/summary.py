@@ -4,6 +4,7 @@ import polars as pl
 
 from qevict_diag.analyses.estimates import How, estimates, grid
 from qevict_diag.analyses.regret import SCHEMA, regret
+from qevict_diag.replay.settings import Settings
 
 HOW: dict[str, How] = {
     "fmm": "mean",
@@ -18,16 +19,15 @@ HOW: dict[str, How] = {
 KEYS = ("metric", "policy", "budget", "reading", "group", "lag")
 
 
-def summarize(frame: pl.DataFrame, min_inactive: int = 3) -> pl.DataFrame:
+def summarize(frame: pl.DataFrame, settings: Settings | None = None) -> pl.DataFrame:
     """Estimate and 95% interval of every metric, policy, group and lag in a `measurements` frame.
 
     Means over events, heads, layers and traces, or ratios of sums where counts are pooled (column ``how``); Global LIR
-    is shown for ``min_inactive`` alone. One article gives no interval. Rows of Future Missed Mass also have the regret
+    is shown for the settings' m alone. One article gives no interval. Rows of Future Missed Mass also have the regret
     to the optimum and the share of the gap that the policy closes, where random arm and optimum were measured.
     """
-    shown = frame.filter(
-        pl.col("metric").is_in(list(HOW)), (pl.col("metric") != "lir") | (pl.col("lag") == min_inactive)
-    )
+    lag = (settings or Settings()).min_inactive
+    shown = frame.filter(pl.col("metric").is_in(list(HOW)), (pl.col("metric") != "lir") | (pl.col("lag") == lag))
     over = grid(shown)
     parts = []
     for metric, how in HOW.items():

@@ -6,6 +6,7 @@ from qevict_diag.analyses.estimates import estimates, grid, rows_of
 from qevict_diag.analyses.regret import SCHEMA, regret
 from qevict_diag.analyses.summary import HOW
 from qevict_diag.errors import InputError
+from qevict_diag.replay.settings import Settings
 
 AXES = ("window", "quantized_fraction", "bits", "budget", "swept_reading")
 KEYS = ("policy", *AXES)
@@ -13,7 +14,7 @@ GROUPS = {"mass_share": "evicted", "lir": "policy", "transitions": "01"}  # the 
 FIRST_LAG = 1  # the lag of transitions that is shown
 
 
-def at_settings(frame: pl.DataFrame, metric: str = "fmm", min_inactive: int = 3) -> pl.DataFrame:
+def at_settings(frame: pl.DataFrame, metric: str = "fmm", min_inactive: int = Settings.min_inactive) -> pl.DataFrame:
     """Estimate and 95% interval of one metric for every policy at every setting; draws of a random arm are pooled.
 
     Columns `KEYS`, ``group`` and ``lag`` (m of a LIR) of what is shown, and those of `cells.INTERVAL`. InputError for a
@@ -29,7 +30,9 @@ def at_settings(frame: pl.DataFrame, metric: str = "fmm", min_inactive: int = 3)
     return shown.select(*KEYS, group, pl.lit(lag, pl.Int32).alias("lag"), pl.exclude(KEYS))
 
 
-def sweep_table(frame: pl.DataFrame, used: pl.DataFrame, metric: str = "fmm", min_inactive: int = 3) -> pl.DataFrame:
+def sweep_table(
+    frame: pl.DataFrame, used: pl.DataFrame, metric: str = "fmm", min_inactive: int = Settings.min_inactive
+) -> pl.DataFrame:
     """`at_settings` with the share of FullKV's bytes really used and, for FMM, regret to O2 and the gap closed.
 
     ``used`` is the sweep's byte use. Regret is null where the sweep has not replayed the optimum (`Sweep.regret`).

@@ -1,28 +1,24 @@
 """`qevict-diag analyze`: replay policies on traces and measure them."""
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from qevict_diag.cli import options
 
+if TYPE_CHECKING:
+    from qevict_diag.replay.settings import Settings
 
+
+@options.with_settings()
 def analyze(
     traces: options.Traces,
     metric: Annotated[list[str] | None, typer.Option(help="Repeat for several, or all; see `metrics`.")] = None,
     policy: options.Policies = None,
-    budget: options.Ratio = "1/5",
-    sinks: options.Sinks = 5,
-    recent: options.Recent = 32,
     window: options.Window = None,
-    quantized_fraction: options.Fraction = "1/2",
-    bits: options.Bits = 2,
-    horizon: options.Horizon = 32,
-    min_inactive: options.Inactive = 3,
-    reading: options.ReadingChoices = None,
-    device: options.Device = "cpu",
-    dtype: options.Precision = "float32",
+    *,
+    settings: "Settings",
     out: Annotated[Path | None, typer.Option(help="Write every row: .parquet, .csv or .json.")] = None,
     as_json: options.AsJson = False,
     regret: Annotated[
@@ -36,7 +32,7 @@ def analyze(
     Where Future Missed Mass is measured, seeded random arms of the same bytes are replayed too: what chance would miss.
     """
     from qevict_diag.analyses.summary import readable, summarize
-    from qevict_diag.cli.progress import layers_bar
+    from qevict_diag.cli.progress import shown
     from qevict_diag.cli.show import check_suffix, print_frame, write_frame
     from qevict_diag.errors import InputError
     from qevict_diag.measure.traces import measure, metric_names, one_model
@@ -45,15 +41,17 @@ def analyze(
 
     if out is not None:
         check_suffix(out)
-    settings = options.settings(budget, sinks, recent, quantized_fraction, bits, horizon, reading, device, dtype)
     chosen = policies(policy or ("R1", "R2", "R3", "R4"), window=window)
     names = metric_names(metric or ["all"])
     also = [(bounds(chosen, optimum=regret), BOUNDED)] if "fmm" in names else []
     opened = options.open_traces(traces)
     if not mix_models:
         one_model(opened, "--mix-models")
-    with layers_bar("replaying", opened, quiet) as progress:
-        frame = measure(opened, chosen, names, settings, also=also, min_inactive=min_inactive, progress=progress).frame
+    with shown(quiet) as progress:
+        found = measure(
+            *(opened, chosen, names, settings), also=also, min_inactive=settings.min_inactive, progress=progress
+        )
+    frame = found.frame
     missing = sorted(set(names) - set(frame["metric"].unique()))
     if missing:
         told = f"no rows of {', '.join(missing)} for {', '.join(one.name for one in chosen)}"
@@ -63,5 +61,5 @@ def analyze(
         typer.echo(f"{told}; {hint}", err=True)
     if out is not None:
         write_frame(frame, out)
-    summary = summarize(frame, min_inactive)
+    summary = summarize(frame, settings)
     print_frame(summary if as_json else readable(summary), as_json=as_json)

@@ -1,12 +1,16 @@
 """`qevict-diag budget`: how many windows a budget buys."""
 
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from qevict_diag.cli import options
 
+if TYPE_CHECKING:
+    from qevict_diag.replay.settings import Settings
 
+
+@options.with_settings("budget", "sinks", "recent", "quantized_fraction", "bits")
 def budget(
     prefill: Annotated[int, typer.Option(help="Prompt length P in tokens.")] = 512,
     decode: Annotated[int, typer.Option(help="Decode queries G.")] = 256,
@@ -14,18 +18,14 @@ def budget(
     value_dim: Annotated[int | None, typer.Option(help="Value width. Default: as the keys.")] = None,
     element_size: Annotated[int, typer.Option(help="Bytes of an element at full precision.")] = 2,
     window: options.Window = None,
-    quantized_fraction: options.Fraction = "1/2",
-    bits: options.Bits = 2,
-    budget: options.Ratio = "1/5",
-    sinks: options.Sinks = 5,
-    recent: options.Recent = 32,
+    *,
+    settings: "Settings",
     as_json: options.AsJson = False,
 ) -> None:
     """Show the capacities and bytes of every policy, per layer and key-value head."""
-    from qevict_diag.cache.budget import Budget, Geometry, exact
+    from qevict_diag.cache.budget import Geometry
     from qevict_diag.cli.show import print_frame
     from qevict_diag.measure.bytes import budget_table
 
-    room = Budget(exact(budget), exact(quantized_fraction, "quantized fraction"), bits, sinks, recent)
     geometry = Geometry(prefill, decode, head_dim, head_dim if value_dim is None else value_dim, element_size)
-    print_frame(budget_table(room, geometry, window), as_json=as_json)
+    print_frame(budget_table(settings.budget, geometry, window), as_json=as_json)

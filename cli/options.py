@@ -1,7 +1,10 @@
 """Options that several commands share, and how they become settings."""
 
+import inspect
+from collections.abc import Callable, Mapping
+from functools import wraps
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -29,19 +32,50 @@ Partial = Annotated[bool, typer.Option("--partial", help="Take what is there of 
 Quiet = Annotated[bool, typer.Option("--quiet", help="No progress bar.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")]
 
+SHARED: dict[str, tuple[Any, Any]] = {  # what becomes `Settings`: how each option is asked for, and its default
+    "budget": (Ratio, "1/5"),
+    "sinks": (Sinks, 5),
+    "recent": (Recent, 32),
+    "quantized_fraction": (Fraction, "1/2"),
+    "bits": (Bits, 2),
+    "horizon": (Horizon, 32),
+    "min_inactive": (Inactive, 3),
+    "reading": (ReadingChoices, None),
+    "device": (Device, "cpu"),
+    "dtype": (Precision, "float32"),
+}
 
-def settings(
-    budget: str = "1/5",
-    sinks: int = 5,
-    recent: int = 32,
-    quantized_fraction: str = "1/2",
-    bits: int = 2,
-    horizon: int = 32,
-    reading: list[str] | None = None,
-    device: str = "cpu",
-    dtype: str = "float32",
-) -> "Settings":
-    """Settings from what the command line gave."""
+
+def with_settings(*names: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Give a command the options of `SHARED`, all or those named, as one argument ``settings``.
+
+    They stand in the command's help where ``settings`` stands in its signature.
+    """
+    chosen = names or tuple(SHARED)
+
+    def decorate(command: Callable[..., None]) -> Callable[..., None]:
+        @wraps(command)
+        def run(**given: Any) -> None:
+            command(**{name: given[name] for name in own}, settings=settings({name: given[name] for name in chosen}))
+
+        shared = [_parameter(name, *SHARED[name]) for name in chosen]
+        parameters: list[inspect.Parameter] = []
+        for name, parameter in inspect.signature(command).parameters.items():
+            parameters += shared if name == "settings" else [parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY)]
+        own = [parameter.name for parameter in parameters if parameter not in shared]
+        run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+        run.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
+        return run
+
+    return decorate
+
+
+def _parameter(name: str, annotation: Any, default: Any) -> inspect.Parameter:
+    return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=annotation)
+
+
+def settings(given: Mapping[str, Any]) -> "Settings":
+    """Settings from what the command line gave, else from the defaults of `SHARED`. InputError and its kinds."""
     import torch
 
     from qevict_diag.cache.budget import Budget, exact
@@ -49,10 +83,16 @@ def settings(
     from qevict_diag.readings import Readings
     from qevict_diag.replay.settings import Settings
 
-    if dtype not in ("float32", "float64"):
-        raise InputError(f"dtype {dtype!r}: allowed are float32 and float64")
-    room = Budget(exact(budget), exact(quantized_fraction, "quantized fraction"), bits, sinks, recent)
-    return Settings(room, Readings.parse(reading or []), horizon, device=device, dtype=getattr(torch, dtype))
+    chosen = {name: default for name, (_, default) in SHARED.items()} | dict(given)
+    if chosen["dtype"] not in ("float32", "float64"):
+        raise InputError(f"dtype {chosen['dtype']!r}: allowed are float32 and float64")
+    ratio, fraction = exact(chosen["budget"]), exact(chosen["quantized_fraction"], "quantized fraction")
+    return Settings(
+        budget=Budget(ratio, fraction, chosen["bits"], chosen["sinks"], chosen["recent"]),
+        readings=Readings.parse(chosen["reading"] or []),
+        dtype=getattr(torch, chosen["dtype"]),
+        **{name: chosen[name] for name in ("horizon", "min_inactive", "device")},
+    )
 
 
 def open_traces(paths: list[Path], *, one_length: bool = True) -> "list[Trace]":

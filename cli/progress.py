@@ -1,38 +1,46 @@
-"""One progress bar on stderr for work that counts its steps."""
+"""Progress on stderr: one bar for each stage that work tells of."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
+from qevict_diag.progress import Progress, silent
+
 if TYPE_CHECKING:
-    from qevict_diag.trace.layer import Recorded
+    from rich.progress import Progress as Bars
+    from rich.progress import TaskID
 
 
 @contextmanager
-def progress_bar(what: str, quiet: bool) -> Iterator[Callable[[int, int], None]]:
-    """A function (done, total) that moves the bar; it does nothing when quiet."""
+def shown(quiet: bool, *, keep: bool = False) -> Iterator[Progress]:
+    """A `Progress` that draws on stderr, or one that says nothing when quiet; ``keep`` leaves finished bars there."""
     if quiet:
-        yield lambda done, total: None
+        yield silent
         return
     from rich.console import Console
-    from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
+    from rich.progress import (
+        BarColumn,
+        Progress,
+        TaskProgressColumn,
+        TextColumn,
+        TimeElapsedColumn,
+        TimeRemainingColumn,
+    )
 
-    columns = (TextColumn(what), BarColumn(), TaskProgressColumn(), TimeRemainingColumn())
-    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
-        task = bar.add_task(what, total=None)
-        yield lambda done, total: bar.update(task, completed=done, total=total)
+    time = TimeElapsedColumn() if keep else TimeRemainingColumn()
+    columns = (TextColumn("{task.description:<24}"), BarColumn(), TaskProgressColumn(), time)
+    with Progress(*columns, console=Console(stderr=True), transient=not keep) as bars:
+        yield _Shown(bars)
 
 
-@contextmanager
-def layers_bar(what: str, traces: "Sequence[Recorded]", quiet: bool) -> Iterator[Callable[[int], None]]:
-    """A function that is told how many layers were just finished, of all recorded layers of the traces."""
-    total = sum(len(trace.layers) for trace in traces)
-    done = 0
-    with progress_bar(what, quiet) as move:
+class _Shown:
+    """One bar for each stage, added when it is first told of."""
 
-        def finished(layers: int) -> None:
-            nonlocal done
-            done += layers
-            move(done, total)
+    def __init__(self, bars: "Bars") -> None:
+        self._bars = bars
+        self._tasks: dict[str, TaskID] = {}
 
-        yield finished
+    def __call__(self, stage: str, done: int, total: int) -> None:
+        if stage not in self._tasks:
+            self._tasks[stage] = self._bars.add_task(stage, total=total)
+        self._bars.update(self._tasks[stage], completed=done, total=total)

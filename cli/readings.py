@@ -10,6 +10,8 @@ from qevict_diag.cli import options
 if TYPE_CHECKING:
     import polars as pl
 
+    from qevict_diag.replay.settings import Settings
+
 SIGNS = {"holds": "yes", "does not hold": "NO", "undecided": "?", "not measured": "-"}
 LEGEND = "yes: holds · NO: does not hold · ?: undecided · -: not measured · first row: the defaults"
 
@@ -19,17 +21,13 @@ Tested = Annotated[
 ]
 
 
+@options.with_settings(*(name for name in options.SHARED if name != "reading"))
 def readings(
     traces: Annotated[list[Path] | None, typer.Argument(help="Trace folders. Without any: list the readings.")] = None,
     reading: Tested = None,
-    budget: options.Ratio = "1/5",
-    sinks: options.Sinks = 5,
-    recent: options.Recent = 32,
-    quantized_fraction: options.Fraction = "1/2",
-    bits: options.Bits = 2,
-    horizon: options.Horizon = 32,
-    min_inactive: options.Inactive = 3,
-    device: options.Device = "cpu",
+    window: options.Window = None,
+    *,
+    settings: "Settings",
     as_json: options.AsJson = False,
     quiet: options.Quiet = False,
 ) -> None:
@@ -39,19 +37,18 @@ def readings(
     promotion, the others (512+256) for all the rest.
     """
     from qevict_diag.analyses.claims import sensitivity
-    from qevict_diag.cli.progress import progress_bar
+    from qevict_diag.cli.progress import shown
     from qevict_diag.cli.show import print_frame
     from qevict_diag.measure.traces import one_model
 
     if not traces:
         print_frame(_catalogue(), as_json=as_json)
         return
-    settings = options.settings(budget, sinks, recent, quantized_fraction, bits, horizon, None, device)
     opened = options.open_traces(traces, one_length=False)
     one_model(opened)
-    with progress_bar("replaying under each reading", quiet) as progress:
+    with shown(quiet) as progress:
         labels = reading or sensitivity.alternatives()
-        found = sensitivity.compare(opened, settings, labels, min_inactive=min_inactive, progress=progress)
+        found = sensitivity.compare(opened, settings, labels, window=window, progress=progress)
     if as_json:
         print_frame(found, as_json=True)
         return

@@ -67,7 +67,7 @@ def record(
     quiet: Annotated[bool, typer.Option("--quiet", help="No progress bar.")] = False,
 ) -> None:
     """Record one uncompressed run of a model per text: what every KV-cache policy is later compared with."""
-    from qevict_diag.cli.progress import progress_bar
+    from qevict_diag.cli.progress import shown
     from qevict_diag.models.load import load, torch_dtype
     from qevict_diag.record import RecordOptions, check, parse_numbers, parse_probes, refuse_full_disk
     from qevict_diag.record import plan as plan_recording
@@ -102,7 +102,7 @@ def record(
         _print_plan(planned, as_json)
         refuse_full_disk(planned, out)
         return
-    with progress_bar("recording", quiet) as progress:
+    with shown(quiet) as progress:
         paths = record_traces(
             loaded.model,
             loaded.tokenizer,

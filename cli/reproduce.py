@@ -1,7 +1,5 @@
 """`qevict-diag reproduce`: record, replay, measure, and write everything of the paper's diagnostics."""
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -11,54 +9,36 @@ from qevict_diag.cli import options
 
 if TYPE_CHECKING:
     from qevict_diag.figures.report.write import Reproduction
+    from qevict_diag.replay.settings import Settings
 
 COLORS = {"holds": "green", "does not hold": "red", "undecided": "yellow", "not measured": "dim"}
 
 
+@options.with_settings("min_inactive", "device")
 def reproduce(
     out: Annotated[Path, typer.Option(help="Folder for traces, figure, tables, claims and the page.")],
     model: Annotated[str, typer.Option(help="Alias, local folder, .gguf file or hub id.")] = "smollm2-135m",
     continuation: Annotated[
         str, typer.Option(help="greedy (the paper's) or teacher (the text's own next tokens; quicker).")
     ] = "greedy",
-    min_inactive: options.Inactive = 3,
-    device: options.Device = "cpu",
+    *,
+    settings: "Settings",
     as_json: options.AsJson = False,
     quiet: options.Quiet = False,
 ) -> None:
     """Record the built-in articles and write Figure 1, Tables 14-18, the claims and a one-page report."""
     from qevict_diag.analyses.reproduction import Request
+    from qevict_diag.cli.progress import shown
     from qevict_diag.figures.report.write import as_json_text
     from qevict_diag.figures.report.write import reproduce as make
 
-    request = Request(out, model, continuation, device, min_inactive=min_inactive)
-    with _stages(quiet or as_json) as progress:
+    request = Request(out, model, continuation, settings)
+    with shown(quiet or as_json, keep=True) as progress:
         made = make(request, progress)
     if as_json:
         typer.echo(as_json_text(made))
     else:
         _print(made, out)
-
-
-@contextmanager
-def _stages(quiet: bool) -> Iterator[Callable[[str, int, int], None]]:
-    """Show one bar on stderr for each stage, finished ones stay; do nothing when quiet."""
-    if quiet:
-        yield lambda stage, done, total: None
-        return
-    from rich.console import Console
-    from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
-
-    columns = (TextColumn("{task.description:<24}"), BarColumn(), TimeElapsedColumn())
-    with Progress(*columns, console=Console(stderr=True)) as bar:
-        tasks: dict[str, TaskID] = {}
-
-        def show(stage: str, done: int, total: int) -> None:
-            if stage not in tasks:
-                tasks[stage] = bar.add_task(stage, total=total)
-            bar.update(tasks[stage], completed=done, total=total)
-
-        yield show
 
 
 def _print(made: "Reproduction", out: Path) -> None:

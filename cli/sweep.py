@@ -84,7 +84,15 @@ def sweep(
         regret=regret,
         layers_per_task=layers_per_task,
         skip_impossible=skip_impossible,
-        options=Options(tuple(metric or ("all",)), min_inactive, horizon, sinks, recent, dtype, device),
+        options=Options(
+            metrics=tuple(metric or ("all",)),
+            min_inactive=min_inactive,
+            horizon=horizon,
+            sinks=sinks,
+            recent=recent,
+            dtype=dtype,
+            device=device,
+        ),
     )
     where = Engine(engine, workers, scheduler)
     if plan:
@@ -96,14 +104,14 @@ def sweep(
 def _run(grid: "Sweep", out: Path, where: "Engine", as_json: bool, quiet: bool) -> None:
     import json
 
-    from qevict_diag.cli.progress import progress_bar
+    from qevict_diag.cli.progress import shown
     from qevict_diag.sweep import misfits, run
     from qevict_diag.trace.trace import Trace
 
     if grid.skip_impossible and not quiet:
         for misfit in misfits(grid, [Trace.open(path) for path in grid.traces]):
             typer.echo(f"skipped: {misfit.setting.words()} on {Path(misfit.trace).name}: {misfit.reason}", err=True)
-    with progress_bar("sweeping", quiet) as progress:
+    with shown(quiet) as progress:
         finished = run(grid, out, where, progress)
     found = {"sweep": str(out), **vars(finished)}
     typer.echo(json.dumps(found) if as_json else f"{out}: {finished.parts} parts, {finished.computed} computed now")

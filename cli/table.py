@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from qevict_diag.trace.trace import Trace
 
 
+@options.with_settings()
 def table(
     number: Annotated[str, typer.Argument(help="14, 15, 16, 17a, 17b, 17 (both) or 18.")],
     traces: options.Traces,
@@ -21,15 +22,9 @@ def table(
         typer.Option("--format", help="md, latex, csv, html or json. Default: what --out ends in, or md."),
     ] = None,
     out: Annotated[Path | None, typer.Option(help="File to write instead of printing.")] = None,
-    budget: options.Ratio = "1/5",
-    sinks: options.Sinks = 5,
-    recent: options.Recent = 32,
-    quantized_fraction: options.Fraction = "1/2",
-    bits: options.Bits = 2,
-    horizon: options.Horizon = 32,
-    min_inactive: options.Inactive = 3,
-    reading: options.ReadingChoices = None,
-    device: options.Device = "cpu",
+    window: options.Window = None,
+    *,
+    settings: "Settings",
     as_json: options.AsJson = False,
     quiet: options.Quiet = False,
 ) -> None:
@@ -43,29 +38,31 @@ def table(
     names = tables.names_of(number, form)
     if out is not None:
         files.check_target(out)
-    settings = options.settings(budget, sinks, recent, quantized_fraction, bits, horizon, reading, device)
     opened = options.open_traces(traces)
     one_model(opened)
-    content = render_all([_built(name, opened, settings, min_inactive, quiet) for name in names], form)
+    content = render_all([_built(name, opened, settings, window, quiet) for name in names], form)
     if out is None:
         typer.echo(content, nl=False)
     else:
         typer.echo(str(files.write_text(out, content)))
 
 
-def _built(name: str, opened: "list[Trace]", settings: "Settings", min_inactive: int, quiet: bool) -> "Table":
-    from qevict_diag.cli.progress import layers_bar
+def _built(name: str, opened: "list[Trace]", settings: "Settings", window: int | None, quiet: bool) -> "Table":
+    from qevict_diag.cli.progress import shown
     from qevict_diag.figures import tables
     from qevict_diag.measure.traces import measure
     from qevict_diag.policies.arms import BOUNDED
+    from qevict_diag.policies.catalogue import policies
+    from qevict_diag.progress import part_of
 
     spec = tables.spec_of(name)
-    with layers_bar(f"table {name}", opened, quiet) as progress:
+    chosen = policies(spec.policies, window=window)
+    with shown(quiet) as progress:
         found = measure(
-            *(opened, spec.policies, spec.metrics, settings),
-            also=[(spec.bounds, BOUNDED)],
-            min_inactive=min_inactive,
-            progress=progress,
+            *(opened, chosen, spec.metrics, settings),
+            also=[(spec.bounding(chosen), BOUNDED)],
+            min_inactive=settings.min_inactive,
+            progress=part_of(progress, f"table {name}"),
         )
     lengths = ", ".join(dict.fromkeys(f"{trace.shape.prefill}+{trace.shape.decode}" for trace in opened))
-    return tables.build(name, found.frame, found.bytes, min_inactive, settings, lengths)
+    return tables.build(name, found.frame, found.bytes, settings, lengths)

@@ -73,8 +73,10 @@ def test_the_ledger_raises_the_persistent_bytes_only_where_something_was_promote
 
 def test_progress_counts_every_layer_of_every_trace():
     done = []
-    measure([TRACE, random_trace(2, name="other")], ["R2"], ["churn"], SETTINGS, progress=done.append)
-    assert sum(done) == 4
+    measure(
+        [TRACE, random_trace(2, name="other")], ["R2"], ["churn"], SETTINGS, progress=lambda *told: done.append(told)
+    )
+    assert done == [("replaying", count, 4) for count in (2, 4)]
 
 
 @pytest.mark.parametrize(
@@ -87,6 +89,7 @@ def test_progress_counts_every_layer_of_every_trace():
         (lambda: metric_names([]), "none"),
         (lambda: one_model([TRACE, replace(TRACE, model_id="another")]), "2 models"),
         (lambda: Settings(horizon=0), "horizon 0"),
+        (lambda: Settings(min_inactive=0), "min-inactive 0: must be at least 1"),
         (lambda: replay(TRACE, policies(["R2"]), replace(SETTINGS, device="nowhere")), "nowhere"),
     ],
 )

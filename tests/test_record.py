@@ -337,8 +337,8 @@ def test_progress_ends_at_the_total(tmp_path):
     steps = []
     sources = [source(f"s{i}", seed=i) for i in range(3)]
     record(build("llama"), None, sources, replace(OPTIONS, batch=2), out=tmp_path, progress=lambda *s: steps.append(s))
-    assert steps[-1] == (2 * 4 * 49, 2 * 4 * 49)
-    assert [done for done, _ in steps] == sorted(done for done, _ in steps)
+    assert steps[-1] == ("recording", 2 * 4 * 49, 2 * 4 * 49)
+    assert [done for _, done, _ in steps] == sorted(done for _, done, _ in steps)
 
 
 def test_short_prompt_is_refused(tmp_path):

@@ -189,7 +189,7 @@ def test_a_finished_sweep_is_not_computed_again(traces, swept):
     stamps = [path.stat().st_mtime_ns for path in sorted((swept / "parts").iterdir())]
     calls = []
     finished = run(small_sweep(traces), swept, progress=lambda *done: calls.append(done))
-    assert (finished.parts, finished.computed, calls) == (32, 0, [(32, 32)])
+    assert (finished.parts, finished.computed, calls) == (32, 0, [("sweeping", 32, 32)])
     assert contents(swept) == before
     assert [path.stat().st_mtime_ns for path in sorted((swept / "parts").iterdir())] == stamps
 

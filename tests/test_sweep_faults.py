@@ -103,7 +103,7 @@ def test_a_sweep_killed_in_mid_run_continues_to_the_same_bytes(traces, serial, t
 
 
 def test_a_second_process_is_turned_away_while_the_first_sweeps(traces, tmp_path):
-    def try_again(done, total):
+    def try_again(stage, done, total):
         if done == 1:
             _, told = start(traces, tmp_path).communicate(timeout=120)
             refusals.append(told)
@@ -117,7 +117,7 @@ def test_a_full_disk_is_told_and_keeps_what_is_finished(traces, tmp_path):
     """The system refuses to write more than 1000 bytes into any file, from the sixth part on."""
     limits = resource.getrlimit(resource.RLIMIT_FSIZE)
 
-    def fill(done, total):
+    def fill(stage, done, total):
         if done == 5:
             resource.setrlimit(resource.RLIMIT_FSIZE, (1000, limits[1]))
 
@@ -134,7 +134,7 @@ def test_a_trace_removed_in_mid_sweep_is_told_and_its_return_continues(traces, s
     moved = [str(shutil.copytree(trace, tmp_path / "traces" / Path(trace).name)) for trace in traces]
     sweep = small_sweep(tuple(moved))
 
-    def remove(done, total):
+    def remove(stage, done, total):
         if done == 5:
             shutil.rmtree(moved[1])
 
@@ -147,7 +147,7 @@ def test_a_trace_removed_in_mid_sweep_is_told_and_its_return_continues(traces, s
 def test_a_trace_cut_in_mid_sweep_is_told(traces, tmp_path):
     moved = [str(shutil.copytree(trace, tmp_path / "traces" / Path(trace).name)) for trace in traces]
 
-    def cut(done, total):
+    def cut(stage, done, total):
         if done == 5:
             layer = Path(moved[1]) / "layer_001.safetensors"
             layer.write_bytes(layer.read_bytes()[:-100])

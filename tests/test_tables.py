@@ -106,14 +106,14 @@ def test_table18_pairs_the_conditions_and_counts_whole_transitions(built):
 
 
 def test_the_other_minimum_inactivity(measured):
-    assert tables.build("16", *measured, 4).frame["lag"].unique().to_list() == [4]
+    assert tables.build("16", *measured, Settings(min_inactive=4)).frame["lag"].unique().to_list() == [4]
 
 
 def test_one_article_says_that_it_gives_no_interval():
     one = frames.measurements(traces=1)
     table = tables.build("14", one, frames.bytes_frame(traces=1))
     assert table.cells()[0][3] == numbers.EMPTY
-    assert "one article gives no interval" in table.notes[-1]
+    assert "one article gives no interval" in table.notes[-2]
 
 
 def test_csv_and_json_hold_the_same_full_numbers(built):
@@ -216,7 +216,7 @@ def test_a_ratio_over_nothing_is_empty_in_every_format(measured):
 
 def test_the_settings_are_under_the_table(measured):
     settings = Settings(budget=Budget("1/10", bits=4), horizon=16)
-    note = tables.build("14", *measured, 3, settings, "512+256").notes[-1]
+    note = tables.build("14", *measured, settings, "512+256").notes[-1]
     for told in ("512+256", "budget 1/10", "4 bits", "horizon 16"):
         assert told in note
 

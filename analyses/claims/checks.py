@@ -10,6 +10,7 @@ from typing import Literal
 
 from qevict_diag.analyses.estimates import How
 from qevict_diag.metrics.transitions import LAGS
+from qevict_diag.replay.settings import Settings
 from qevict_diag.statistics.intervals import Floats, ratios
 
 Side = Literal["above", "below", "equal"]
@@ -137,6 +138,6 @@ def _promotion(min_inactive: int) -> list[Check]:
     return [Check(claim, name, what, how, 0.0, side, "promotion") for claim, name, what, how, side in found]
 
 
-def checks(min_inactive: int = 3) -> list[Check]:
+def checks(min_inactive: int = Settings.min_inactive) -> list[Check]:
     """Return all checks of the twelve claims, in the paper's order."""
     return [*_observation_1(), *_observation_2(), *_observation_3(min_inactive), *_promotion(min_inactive)]

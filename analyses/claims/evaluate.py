@@ -18,6 +18,7 @@ from qevict_diag.analyses import published
 from qevict_diag.analyses.claims.checks import Check, Quantity, Setting, Side, checks
 from qevict_diag.analyses.estimates import Cells, Grid, cells, grid, pooled_ratios, rows_of
 from qevict_diag.errors import MetricError
+from qevict_diag.replay.settings import Settings
 from qevict_diag.statistics import intervals
 from qevict_diag.statistics.intervals import Floats, Interval
 
@@ -54,7 +55,7 @@ class _Measured:
 
 
 def evaluate(
-    diagnostic: pl.DataFrame | None, promotion: pl.DataFrame | None = None, min_inactive: int = 3
+    diagnostic: pl.DataFrame | None, promotion: pl.DataFrame | None = None, settings: Settings | None = None
 ) -> pl.DataFrame:
     """Put every check to the test, one row each; ``diagnostic`` is 512+256, ``promotion`` 256+1024, either may lack.
 
@@ -62,7 +63,7 @@ def evaluate(
     """
     frames: dict[Setting, pl.DataFrame | None] = {"diagnostic": diagnostic, "promotion": promotion}
     measured = {setting: _measured(frame) for setting, frame in frames.items()}
-    rows = [_row(check, measured[check.setting]) for check in checks(min_inactive)]
+    rows = [_row(check, measured[check.setting]) for check in checks((settings or Settings()).min_inactive)]
     table = pl.DataFrame(rows, schema=COLUMNS, orient="row")
     texts = pl.DataFrame(published.claims()).rename({"id": "claim"})
     table = table.with_columns(p_holm=pl.Series(intervals.holm(table["p_value"].to_numpy())))

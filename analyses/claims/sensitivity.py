@@ -4,7 +4,7 @@ Readings that change decisions are replayed and measured anew. The others leave 
 metrics (`TOUCHED`), so only those are measured again and everything else is taken from the default's measurement.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import polars as pl
@@ -14,6 +14,8 @@ from qevict_diag.analyses.claims.checks import Setting, checks
 from qevict_diag.errors import InputError
 from qevict_diag.frames import MEASUREMENTS
 from qevict_diag.measure.traces import measure
+from qevict_diag.policies.catalogue import policies
+from qevict_diag.progress import Progress, part_of, silent
 from qevict_diag.readings import READINGS, Readings
 from qevict_diag.replay.settings import Settings
 from qevict_diag.trace.layer import Recorded
@@ -31,8 +33,8 @@ TOUCHED: dict[str, tuple[str, ...]] = {
 KEPT = ("claim", "verdict", "numbers", "text")
 FORCED = "admission=forced"
 FORCED_R1 = "admission=forced, R1 only"
+STAGE = "replaying under each reading"
 LETTERS = {reading.name: reading.letter for reading in READINGS}
-Progress = Callable[[int, int], None]  # layers replayed, of how many
 Frames = Mapping[Setting, pl.DataFrame]
 
 
@@ -71,25 +73,26 @@ def compare(
     settings: Settings,
     labels: Iterable[str] = alternatives(),
     *,
-    min_inactive: int = 3,
-    progress: Progress = lambda done, total: None,
+    window: int | None = None,
+    progress: Progress = silent,
 ) -> pl.DataFrame:
     """Verdict on every claim under the defaults and under each label, one row each.
 
     Columns: letter, reading (empty for the defaults), claim, verdict, default, changed, numbers, text. Forced admission
-    comes twice, for all policies and for R1 alone (`FORCED_R1`), which is what the paper's churn of R1 suggests. Raises
-    ReadingError for a label that is not in the table, and what `measure` raises.
+    comes twice, for all policies and for R1 alone (`FORCED_R1`), which is what the paper's churn of R1 suggests.
+    ``window`` is for policies that are not defined by theirs; a step of ``progress`` is a layer. Raises ReadingError
+    for a label that is not in the table, and what `measure` raises.
     """
     chosen = [label for label in (_readings(label).label() for label in labels) if label]
-    measured = _measure_all(by_setting(traces), settings, ["", *dict.fromkeys(chosen)], min_inactive, progress)
+    measured = _measure_all(by_setting(traces), settings, ["", *dict.fromkeys(chosen)], window, progress)
     default = next(measured)[1]
-    tables = [_verdicts("", default, min_inactive)]
+    tables = [_verdicts("", default, settings)]
     for label, own in measured:
         found = {setting: completed(label, default[setting], own[setting]) for setting in own}
-        tables.append(_verdicts(label, found, min_inactive))
+        tables.append(_verdicts(label, found, settings))
         if label == FORCED:
             alone = {setting: mixed(default[setting], found[setting], "R1") for setting in own}
-            tables.append(_verdicts(FORCED_R1, alone, min_inactive))
+            tables.append(_verdicts(FORCED_R1, alone, settings))
     return _against_default(pl.concat(tables))
 
 
@@ -133,32 +136,31 @@ def _measure_all(
     traces: Mapping[Setting, Sequence[Recorded]],
     settings: Settings,
     labels: Sequence[str],
-    min_inactive: int,
+    window: int | None,
     progress: Progress,
 ) -> Iterator[tuple[str, Frames]]:
     """Measure what each reading needs, one after another."""
     todo = [(label, {setting: needed(label, traces[setting], setting) for setting in traces}) for label in labels]
     total, done = sum(part.layers for _, parts in todo for part in parts.values()), 0
-
-    def finished(layers: int) -> None:
-        nonlocal done
-        done += layers
-        progress(done, total)
-
     for label, parts in todo:
-        under = replace(settings, readings=_readings(label))
-        yield label, {setting: _measured(part, under, min_inactive, finished) for setting, part in parts.items()}
+        under, frames = replace(settings, readings=_readings(label)), {}
+        for setting, part in parts.items():
+            frames[setting] = _measured(part, under, window, part_of(progress, STAGE, done, total))
+            done += part.layers
+        yield label, frames
 
 
-def _measured(part: Needed, settings: Settings, min_inactive: int, progress: Callable[[int], None]) -> pl.DataFrame:
+def _measured(part: Needed, settings: Settings, window: int | None, progress: Progress) -> pl.DataFrame:
     if not part.traces or not part.metrics:
         return pl.DataFrame(schema=MEASUREMENTS)
-    found = measure(part.traces, part.policies, part.metrics, settings, min_inactive=min_inactive, progress=progress)
-    return found.frame
+    chosen = policies(part.policies, window=window)
+    return measure(
+        *(part.traces, chosen, part.metrics, settings), min_inactive=settings.min_inactive, progress=progress
+    ).frame
 
 
-def _verdicts(label: str, frames: Frames, min_inactive: int) -> pl.DataFrame:
-    summary = claims.summary(claims.evaluate(frames["diagnostic"], frames["promotion"], min_inactive))
+def _verdicts(label: str, frames: Frames, settings: Settings) -> pl.DataFrame:
+    summary = claims.summary(claims.evaluate(frames["diagnostic"], frames["promotion"], settings))
     return summary.select(pl.lit(_letter(label)).alias("letter"), pl.lit(label).alias("reading"), *KEPT)
 
 

@@ -13,7 +13,7 @@ import polars as pl
 
 from qevict_diag import files
 from qevict_diag.analyses.claims import evaluate as claims
-from qevict_diag.analyses.reproduction import Progress, Request, _measure, loops, record_missing
+from qevict_diag.analyses.reproduction import Request, _measure, loops, record_missing
 from qevict_diag.figures import figure1, tables
 from qevict_diag.figures.report import page
 from qevict_diag.figures.style import FORMATS as PICTURES
@@ -22,6 +22,7 @@ from qevict_diag.figures.tables.claims import checks_table, claims_table
 from qevict_diag.figures.tables.formats import FORMATS, SUFFIXES, render
 from qevict_diag.figures.tables.table import Table
 from qevict_diag.measure.traces import Measurements
+from qevict_diag.progress import Progress, silent
 from qevict_diag.replay.settings import Settings
 from qevict_diag.statistics import intervals
 from qevict_diag.trace.trace import Trace
@@ -37,7 +38,7 @@ class Reproduction:
     warnings: tuple[str, ...] = ()
 
 
-def reproduce(request: Request, progress: Progress = lambda stage, done, total: None) -> Reproduction:
+def reproduce(request: Request, progress: Progress = silent) -> Reproduction:
     """Record what is missing, measure, and write everything below ``request.out``."""
     settings = (request.diagnostic, request.promotion)
     traces = record_missing(request, settings, progress)
@@ -51,10 +52,10 @@ def write(
     """Write figure, tables, claims, measurements and the page."""
     progress("writing", 0, 1)
     out, model = request.out, traces[request.diagnostic.name][0].model_id
-    evaluated = claims.evaluate(diagnostic.frame, late.frame, request.min_inactive)
+    evaluated = claims.evaluate(diagnostic.frame, late.frame, request.settings)
     found = [
         tables.build(
-            *(name, *_frames(late if name == "18" else diagnostic), request.min_inactive, Settings()),
+            *(name, *_frames(late if name == "18" else diagnostic), request.settings),
             (request.promotion if name == "18" else request.diagnostic).name,
         )
         for name in tables.TABLES
@@ -108,18 +109,18 @@ def _facts(request: Request, traces: dict[str, list[Trace]]) -> dict[str, str]:
         "weights, SHA-256": str(model.get("weights_sha256"))[:16],
         "continuation": request.continuation,
         "intervals": f"95%, two-level bootstrap, {intervals.RESAMPLES} resamples",
-        "settings": _told(Settings(), request.min_inactive),
+        "settings": _told(request.settings),
         "software": ", ".join(f"{name} {version}" for name, version in (first.get("software") or {}).items()),
         "recorded": str(first.get("created")),
         "texts, and how many 4-grams of the continuation are distinct": "\n".join(texts),
     }
 
 
-def _told(settings: Settings, min_inactive: int) -> str:
+def _told(settings: Settings) -> str:
     budget = settings.budget
     return (
         f"budget {budget.ratio}, {budget.sinks} sinks, {budget.recent} recent, q = {budget.quantized_fraction}, "
-        f"{budget.bits} bits, horizon {settings.horizon}, m = {min_inactive}"
+        f"{budget.bits} bits, horizon {settings.horizon}, m = {settings.min_inactive}"
     )
 
 

@@ -14,12 +14,13 @@ from qevict_diag.analyses.summary import HOW
 from qevict_diag.analyses.sweeps import AXES, at_settings
 from qevict_diag.errors import InputError
 from qevict_diag.policies.conditions import POLICIES
+from qevict_diag.replay.settings import Settings
 
 USUAL: dict[str, Any] = {"quantized_fraction": "1/2", "bits": 2, "budget": "1/5", "swept_reading": ""}
 PERCENT = ("fmm", "churn", "mass_share", "lir", "transitions")
 
 
-def points(frame: pl.DataFrame, metric: str = "fmm", min_inactive: int = 3) -> pl.DataFrame:
+def points(frame: pl.DataFrame, metric: str = "fmm", min_inactive: int = Settings.min_inactive) -> pl.DataFrame:
     """Estimate and interval of one metric at every setting of a sweep, in percent where it is a share."""
     scale = 100 if metric in PERCENT else 1
     return at_settings(frame, metric, min_inactive).with_columns(pl.col("estimate", "low", "high") * scale)

@@ -10,6 +10,7 @@ from qevict_diag.errors import InputError
 from qevict_diag.figures.lines import NAMES, _finish, _line, _name_lines, _ordered, _range
 from qevict_diag.figures.style import axes_of, style
 from qevict_diag.figures.sweep.points import points, varied, varying
+from qevict_diag.replay.settings import Settings
 
 PANELS = {
     "window": ("window size Ω (tokens)", "(a)  Window size"),
@@ -19,7 +20,12 @@ PANELS = {
 
 
 def plot_sensitivity(
-    frame: pl.DataFrame, name: str, metric: str = "fmm", min_inactive: int = 3, *, ax: Axes | None = None
+    frame: pl.DataFrame,
+    name: str,
+    metric: str = "fmm",
+    min_inactive: int = Settings.min_inactive,
+    *,
+    ax: Axes | None = None,
 ) -> Axes:
     """Plot a metric against one axis of the sweep (`PANELS`), everything else at its reference value.
 
@@ -42,7 +48,7 @@ def plot_sensitivity(
     return ax
 
 
-def plot_sensitivities(frame: pl.DataFrame, metric: str = "fmm", min_inactive: int = 3) -> Figure:
+def plot_sensitivities(frame: pl.DataFrame, metric: str = "fmm", min_inactive: int = Settings.min_inactive) -> Figure:
     """Draw a panel for every axis that the sweep varies, side by side: the counterpart of the paper's Tables 11-13."""
     found = points(frame, metric, min_inactive)
     names = [name for name in PANELS if not varying(found, name).is_empty()]

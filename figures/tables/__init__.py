@@ -5,7 +5,7 @@ Table 17's body is lost from the paper's text; it was either the lagged transiti
 importance estimators (17b), so there are both.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 import polars as pl
@@ -17,6 +17,7 @@ from qevict_diag.figures.tables.parts import PAPER, THREE_TIERS
 from qevict_diag.figures.tables.table import Table
 from qevict_diag.policies.arms import bounds
 from qevict_diag.policies.catalogue import policies
+from qevict_diag.policies.policy import Policy
 from qevict_diag.replay.settings import Settings
 
 
@@ -24,16 +25,18 @@ from qevict_diag.replay.settings import Settings
 class Spec:
     """One entry of `TABLES`: how to build it, and the policies and metrics that must have been measured."""
 
-    build: Callable[[pl.DataFrame, pl.DataFrame, int], Table]
+    build: Callable[[pl.DataFrame, pl.DataFrame, Settings], Table]
     policies: tuple[str, ...]
     metrics: tuple[str, ...]
 
     @property
     def bounds(self) -> tuple[str, ...]:
         """Random arms and optima that its policies' Future Missed Mass is held against, beyond the policies."""
-        if "fmm" not in self.metrics:
-            return ()
-        return tuple(one.name for one in bounds(policies(self.policies)))
+        return tuple(one.name for one in self.bounding(policies(self.policies)))
+
+    def bounding(self, chosen: Sequence[Policy]) -> tuple[Policy, ...]:
+        """The same for policies ``chosen`` with windows of their own."""
+        return bounds(chosen) if "fmm" in self.metrics else ()
 
 
 TABLES: dict[str, Spec] = {
@@ -50,7 +53,6 @@ def build(
     name: str,
     frame: pl.DataFrame,
     used: pl.DataFrame,
-    min_inactive: int = 3,
     settings: Settings | None = None,
     lengths: str = "",
 ) -> Table:
@@ -58,8 +60,9 @@ def build(
 
     The ``settings`` that it was measured under, and the ``lengths`` of the traces (512+256), become a note.
     """
-    table = spec_of(name).build(frame, used, min_inactive)
-    return table if settings is None else replace(table, notes=(*table.notes, settings_note(settings, lengths)))
+    settings = settings or Settings()
+    table = spec_of(name).build(frame, used, settings)
+    return replace(table, notes=(*table.notes, settings_note(settings, lengths)))
 
 
 def settings_note(settings: Settings, lengths: str = "") -> str:

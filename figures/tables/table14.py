@@ -18,12 +18,13 @@ from qevict_diag.figures.tables.parts import (
     with_bytes,
 )
 from qevict_diag.figures.tables.table import Column, Table
+from qevict_diag.replay.settings import Settings
 
 POLICIES = observation1.POLICIES
 METRICS = ("fmm", "churn")
 
 
-def table14(frame: pl.DataFrame, used: pl.DataFrame, min_inactive: int = 3) -> Table:
+def table14(frame: pl.DataFrame, used: pl.DataFrame, settings: Settings) -> Table:
     """Average FMM and churn of each condition (Table 14)."""
     keys = list(observation1.KEYS)
     over = grid(frame)

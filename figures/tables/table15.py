@@ -14,6 +14,7 @@ from qevict_diag.figures.tables.parts import (
     with_bytes,
 )
 from qevict_diag.figures.tables.table import Column, Table
+from qevict_diag.replay.settings import Settings
 
 METRICS = ("qsa", "mass_ratio")
 AGREEMENT_NAMES = {
@@ -24,7 +25,7 @@ AGREEMENT_NAMES = {
 }
 
 
-def table15(frame: pl.DataFrame, used: pl.DataFrame, min_inactive: int = 3) -> Table:
+def table15(frame: pl.DataFrame, used: pl.DataFrame, settings: Settings) -> Table:
     """Agreement between INT2 and FullKV scores over the quantized windows (Table 15)."""
     rows = observation2.agreement(frame).filter(pl.col("policy").is_in(THREE_TIERS))
     rows = rows.with_columns(shown=pl.col("statistic").replace_strict(AGREEMENT_NAMES))

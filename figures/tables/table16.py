@@ -14,14 +14,15 @@ from qevict_diag.figures.tables.parts import (
     with_bytes,
 )
 from qevict_diag.figures.tables.table import Column, Table
+from qevict_diag.replay.settings import Settings
 
 METRICS = ("lir",)
 
 
-def table16(frame: pl.DataFrame, used: pl.DataFrame, min_inactive: int = 3) -> Table:
+def table16(frame: pl.DataFrame, used: pl.DataFrame, settings: Settings) -> Table:
     """Global LIR of the oracle's and the policy's selections (Table 16)."""
     rates = observation3.lir(frame)
-    rows = rates.filter(pl.col("policy").is_in(THREE_TIERS), pl.col("lag") == min_inactive)
+    rows = rates.filter(pl.col("policy").is_in(THREE_TIERS), pl.col("lag") == settings.min_inactive)
     columns = (
         Column(("policy",), "policy", text),
         Column(("group",), "selection", text),
@@ -39,9 +40,9 @@ def table16(frame: pl.DataFrame, used: pl.DataFrame, min_inactive: int = 3) -> T
         READING,
     )
     notes = (
-        f"m = {min_inactive} inactive events. Literal episodes include windows that were never selected; after_exit "
-        "counts only runs that began by leaving. Wilson's interval takes episodes as independent, which they are not. "
-        "Episodes open at the end of the trace stay in the denominator.",
+        f"m = {settings.min_inactive} inactive events. Literal episodes include windows that were never selected; "
+        "after_exit counts only runs that began by leaving. Wilson's interval takes episodes as independent, which "
+        "they are not. Episodes open at the end of the trace stay in the denominator.",
         *sample_notes(rows),
     )
     rows = ordered(rows, THREE_TIERS, "reading", "group")

@@ -6,14 +6,15 @@ from qevict_diag.analyses import importance, regret
 from qevict_diag.figures.tables.numbers import limits, number, percent, text
 from qevict_diag.figures.tables.parts import AGAINST_O2, BYTE_COLUMNS, O2_NOTE, READING, sample_notes, with_bytes
 from qevict_diag.figures.tables.table import Column, Table
+from qevict_diag.replay.settings import Settings
 
 POLICIES = importance.POLICIES
 METRICS = ("fmm", "churn", "qsa", "mass_ratio", "lir")
 
 
-def table17b(frame: pl.DataFrame, used: pl.DataFrame, min_inactive: int = 3) -> Table:
+def table17b(frame: pl.DataFrame, used: pl.DataFrame, settings: Settings) -> Table:
     """R3 under each importance estimator (Table 17, second possibility)."""
-    rows = importance.compare(frame, min_inactive)
+    rows = importance.compare(frame, settings)
     rows = rows.join(regret.regret(frame), on="policy", how="left", maintain_order="left")
     reading = frame.filter(pl.col("metric") == "fmm")["reading"][0]
     rows = rows.with_columns(reading=pl.lit(reading), layers=pl.lit(frame["layer"].n_unique()))

@@ -10,6 +10,7 @@ from qevict_diag.analyses import promotion, regret
 from qevict_diag.figures.tables.numbers import limits, number, percent, significant, text
 from qevict_diag.figures.tables.parts import AGAINST_O2, BYTE_COLUMNS, O2_NOTE, PAPER, READING, sample_notes, with_bytes
 from qevict_diag.figures.tables.table import Column, Table
+from qevict_diag.replay.settings import Settings
 
 POLICIES = (promotion.WITHOUT, promotion.WITH)
 METRICS = ("fmm", "qsa", "mass_ratio", "lir", "promotions")
@@ -22,11 +23,9 @@ QUANTITY_NAMES = {
 }
 
 
-def table18(frame: pl.DataFrame, used: pl.DataFrame, min_inactive: int = 3) -> Table:
+def table18(frame: pl.DataFrame, used: pl.DataFrame, settings: Settings) -> Table:
     """R3 with and without promotion, paired on the same traces (Table 18)."""
-    rows = promotion.compare(frame, min_inactive).join(
-        _against_o2(frame), on="quantity", how="left", maintain_order="left"
-    )
+    rows = promotion.compare(frame, settings).join(_against_o2(frame), on="quantity", how="left", maintain_order="left")
     rows = rows.with_columns(label=pl.col("quantity").replace_strict(QUANTITY_NAMES), policy=pl.lit(promotion.WITH))
     columns = (
         Column(("label",), "quantity", text),

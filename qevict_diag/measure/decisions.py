@@ -1,12 +1,13 @@
 """Decisions as tidy rows."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import polars as pl
 
 from qevict_diag.cache.tier import Tier
 from qevict_diag.frames import DECISIONS, conform, rows
 from qevict_diag.policies.policy import Policy
+from qevict_diag.progress import Progress, Steps, silent
 from qevict_diag.replay.fold import Save
 from qevict_diag.replay.loop import replay_blocks
 from qevict_diag.replay.result import Replay
@@ -21,15 +22,15 @@ def all_decisions(
     policies: Sequence[Policy],
     settings: Settings,
     *,
-    progress: Callable[[int], None] | None = None,
+    progress: Progress = silent,
 ) -> pl.DataFrame:
-    """Tidy decisions of every policy on every trace."""
+    """Tidy decisions of every policy on every trace; a step of ``progress`` is a layer."""
+    finished = Steps(progress, "replaying", sum(len(trace.layers) for trace in traces))
     frames = []
     for trace in traces:
         for block in replay_blocks(trace, [(one, DECIDED) for one in policies], settings):
             frames += [decisions(run, trace.name) for run in block]
-            if progress is not None:
-                progress(len(block[0].layers))
+            finished(len(block[0].layers))
     return pl.concat(frames)
 
 

@@ -3,7 +3,7 @@
 Rows carry numerator and denominator beside every value, so that any later aggregation is the reader's own.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import polars as pl
@@ -14,6 +14,7 @@ from qevict_diag.measure.bytes import byte_use
 from qevict_diag.metrics import METRICS, ROWS
 from qevict_diag.policies.catalogue import policy
 from qevict_diag.policies.policy import Policy
+from qevict_diag.progress import Progress, Steps, silent
 from qevict_diag.replay.fold import Save
 from qevict_diag.replay.loop import replay_blocks
 from qevict_diag.replay.result import Replay
@@ -39,13 +40,13 @@ def measure(
     *,
     also: Sequence[Group] = (),
     min_inactive: int = 3,
-    progress: Callable[[int], None] | None = None,
+    progress: Progress = silent,
 ) -> Measurements:
     """Replay every policy on every trace and measure it.
 
     ``metrics`` are names of `METRICS` or ``all``. ``also`` are further policies with metrics of their own (random arms
-    and optima, say, whose Future Missed Mass is all that matters), replayed on the same stream. ``progress`` is called
-    with the number of layers just finished. Raises InputError for unknown names, and what `replay` raises.
+    and optima, say, whose Future Missed Mass is all that matters), replayed on the same stream. A step of ``progress``
+    is a layer. Raises InputError for unknown names, and what `replay` raises.
     """
     settings = settings or Settings()
     wanted = [
@@ -64,14 +65,14 @@ def measure(
                 f"horizon {settings.horizon}: {trace.name} has {trace.shape.decode} decode queries, so no event has a "
                 "full horizon; lower --horizon, or leave fmm out"
             )
+    finished = Steps(progress, "replaying", sum(len(trace.layers) for trace in traces))
     measured, used = [], []
     for trace in traces:
         for block in replay_blocks(trace, asked, settings):
             for run, (_, names) in zip(block, wanted, strict=True):
                 measured.append(measure_replay(run, names, min_inactive, trace.name, trace.model_id))
                 used.append(byte_use(run, trace.name))
-            if progress is not None:
-                progress(len(block[0].layers))
+            finished(len(block[0].layers))
     return Measurements(pl.concat(measured), peaks(pl.concat(used).lazy()).collect())
 
 

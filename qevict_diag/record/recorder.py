@@ -1,8 +1,6 @@
 """Record traces: the library's entry point behind `qevict-diag record`."""
 
-import functools
 import json
-import math
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
@@ -19,6 +17,7 @@ from qevict_diag.errors import InputError
 from qevict_diag.models.intercept import intercept
 from qevict_diag.models.load import identify
 from qevict_diag.models.stepper import input_device, quiet_model, vocabulary
+from qevict_diag.progress import Progress, Steps, silent
 from qevict_diag.record.capture import Capture, CapturedLayer
 from qevict_diag.record.contents import estimate_entry, layer_tensors, manifest, shape, source_entry
 from qevict_diag.record.cost import price, refuse_full_disk
@@ -33,7 +32,6 @@ from qevict_diag.trace.writer import TraceWriter, refuse_existing
 
 TESTED = ((4, 57), (5, 24))  # releases of transformers, first and last; see noxfile.py
 STORED = (torch.float32, torch.float16, torch.bfloat16)
-Progress = Callable[[int, int], None]  # layer positions done, of how many in the whole recording
 
 
 def record(
@@ -44,16 +42,17 @@ def record(
     *,
     out: Path,
     identity: Mapping[str, Any] | None = None,
-    progress: Progress = lambda done, total: None,
+    progress: Progress = silent,
     resume: bool = False,
 ) -> list[Path]:
     """Record one trace per source below ``out`` and return their folders.
 
     Prompts have one length, P, so up to ``options.batch`` of them are decoded as one batch, without padding; the traces
-    of a batch appear together at its end. With ``resume``, traces that are there already, of the same text, model and
-    options, are kept and only the others are recorded; a redacted trace does not tell its text, and is kept by its name
-    with a warning. InputError for a text that is too short or a target that exists, ModelError for a model that cannot
-    be recorded, RecordError when the recording disagrees with the model.
+    of a batch appear together at its end. A step of ``progress`` is one position in one layer of a batch. With
+    ``resume``, traces that are there already, of the same text, model and options, are kept and only the others are
+    recorded; a redacted trace does not tell its text, and is kept by its name with a warning. InputError for a text
+    that is too short or a target that exists, ModelError for a model that cannot be recorded, RecordError when the
+    recording disagrees with the model.
     """
     note = note_untested()
     if note is not None:
@@ -86,13 +85,13 @@ def _record_all(
     kept = wanted(plans, options)
     out = todo[0][1].parent
     refuse_full_disk(price(kept, model.dtype, options, len(todo), out), out)
-    positions = len(plans) * options.length
-    total = positions * math.ceil(len(todo) / options.batch)
-    for number, start in enumerate(range(0, len(todo), options.batch)):
-        batch, done = slice(start, start + options.batch), positions * number
+    starts = range(0, len(todo), options.batch)
+    finished = Steps(progress, "recording", len(plans) * options.length * len(starts))
+    for start in starts:
+        batch = slice(start, start + options.batch)
         some = [source for source, _ in todo[batch]], [target for _, target in todo[batch]]
         job = _Batch(model, plans, kept, options, *some, who)
-        job.record(torch.tensor(prompts[batch]), functools.partial(_advance, progress, done, total))
+        job.record(torch.tensor(prompts[batch]), finished)
 
 
 def check(model: Any, tokenizer: Any, sources: Sequence[Source], options: RecordOptions) -> list[list[int]]:
@@ -115,10 +114,6 @@ def note_untested() -> str | None:
         f"transformers {version} is outside of {low} to {high}, which the recorder is tested with; "
         "its self-check still compares every layer with the model's own kernel"
     )
-
-
-def _advance(progress: Progress, done: int, total: int, seen: int) -> None:
-    progress(done + seen, total)
 
 
 def _is_done(source: Source, target: Path, options: RecordOptions, who: Mapping[str, Any]) -> bool:
@@ -175,14 +170,11 @@ class _Batch:
         self.model, self.plans, self.kept, self.options = model, plans, kept, options
         self.sources, self.targets, self.who = sources, targets, who
         self.specs = {plan.spec.layer: plan.spec for plan in kept}
-        self._seen = 0
 
-    def record(self, prompts: Tensor, progress: Callable[[int], None]) -> list[Path]:
+    def record(self, prompts: Tensor, finished: Callable[[int], None]) -> list[Path]:
         with ExitStack() as stack:
             self._writers = [stack.enter_context(TraceWriter(target)) for target in self.targets]
-            capture = Capture(
-                *(self.plans, self.kept, self.options, self._write), lambda count: progress(self._count(count))
-            )
+            capture = Capture(self.plans, self.kept, self.options, self._write, finished)
             with (
                 quiet_model(self.model),
                 watch_rotary(self.model, capture.rotary),
@@ -191,10 +183,6 @@ class _Batch:
                 tokens = run(self.model, prompts, self.options, [self.options.seed] * len(self.sources))
             capture.finish()
             return [self._publish(i, tokens[i], capture) for i in range(len(self.sources))]
-
-    def _count(self, positions: int) -> int:
-        self._seen += positions
-        return self._seen
 
     def _write(self, layer: CapturedLayer) -> None:
         tensors = layer_tensors(layer, self.specs[layer.number], self.options)

@@ -18,6 +18,7 @@ class Settings:
     budget: Budget = field(default_factory=Budget)
     readings: Readings = field(default_factory=Readings)
     horizon: int = 32  # H, decode queries
+    min_inactive: int = 3  # m: events after which an inactive episode counts for Global LIR
     element_size: int = 2  # bytes of a cache element at full precision: fp16 or bf16
     device: str = "cpu"
     dtype: torch.dtype = torch.float32
@@ -25,3 +26,4 @@ class Settings:
 
     def __post_init__(self) -> None:
         within("horizon", self.horizon, 1)
+        within("min-inactive", self.min_inactive, 1)

@@ -37,8 +37,8 @@ class Options:
     """What all tasks of a sweep have in common."""
 
     metrics: tuple[str, ...] = ("all",)
-    min_inactive: int = 3
-    horizon: int = 32
+    min_inactive: int = Settings.min_inactive
+    horizon: int = Settings.horizon
     sinks: int = 5
     recent: int = 32
     dtype: str = "float32"
@@ -48,7 +48,6 @@ class Options:
         object.__setattr__(self, "metrics", metric_names(self.metrics))
         if self.dtype not in DTYPES:
             raise InputError(f"dtype {self.dtype!r}: allowed are {', '.join(DTYPES)}")
-        within("min-inactive", self.min_inactive, 1)
 
 
 @dataclass(frozen=True)
@@ -80,8 +79,14 @@ class Setting:
         budget = Budget(self.budget, sinks=options.sinks, recent=options.recent)
         if self.quantized_fraction is not None and self.bits is not None:
             budget = replace(budget, quantized_fraction=self.quantized_fraction, bits=self.bits)
-        readings = parse_reading(self.reading)
-        return Settings(budget, readings, options.horizon, device=options.device, dtype=DTYPES[options.dtype])
+        return Settings(
+            budget,
+            parse_reading(self.reading),
+            options.horizon,
+            options.min_inactive,
+            device=options.device,
+            dtype=DTYPES[options.dtype],
+        )
 
     def words(self) -> str:
         """The setting in words, for messages."""

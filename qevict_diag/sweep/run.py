@@ -1,6 +1,6 @@
 """Run a sweep: what is missing of it, on whatever engine, into its folder."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import closing
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -8,14 +8,13 @@ from typing import Any
 
 from qevict_diag.devices import torch_device
 from qevict_diag.errors import InputError, QEvictError, SweepError
+from qevict_diag.progress import Progress, Steps, silent
 from qevict_diag.sweep.compute import work
 from qevict_diag.sweep.engine import Engine
 from qevict_diag.sweep.folder import SweepFolder
 from qevict_diag.sweep.grid import Sweep
 from qevict_diag.sweep.tasks import Task, identity, program, tasks
 from qevict_diag.trace.trace import Trace
-
-Progress = Callable[[int, int], None]  # parts done, of how many
 
 
 @dataclass(frozen=True)
@@ -26,10 +25,8 @@ class Finished:
     computed: int
 
 
-def run(
-    sweep: Sweep, folder: str | Path, engine: Engine | None = None, progress: Progress = lambda done, total: None
-) -> Finished:
-    """Compute every part that is missing or damaged; a killed sweep continues where it stopped.
+def run(sweep: Sweep, folder: str | Path, engine: Engine | None = None, progress: Progress = silent) -> Finished:
+    """Compute every part that is missing or damaged; a killed sweep continues where it stopped. A step is a part.
 
     SweepError when the folder holds another sweep, another process sweeps into it, the disk is full, or a worker, the
     scheduler or a trace is lost: finished parts are kept whatever happens.
@@ -63,16 +60,15 @@ def describe(sweep: Sweep, traces: Sequence[Trace], todo: Sequence[Task]) -> dic
 
 
 def _compute(missing: Sequence[Task], target: SweepFolder, engine: Engine, total: int, progress: Progress) -> None:
-    done = total - len(missing)
-    progress(done, total)
+    finished = Steps(progress, "sweeping", total)
+    finished(total - len(missing))
     if not missing:
         return
     try:
         with closing(engine.map(work, [(task, target.path) for task in missing])) as results:
             for _ in results:
-                done += 1
-                progress(done, total)
+                finished()
     except QEvictError as error:
         raise SweepError(
-            f"{error}. {done} of {total} parts are finished and kept; give the same sweep again to continue"
+            f"{error}. {finished.done} of {total} parts are finished and kept; give the same sweep again to continue"
         ) from error
