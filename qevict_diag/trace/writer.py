@@ -1,18 +1,16 @@
 """Write a trace: into a hidden sibling folder, forced to disk, then renamed. It is there whole or not at all."""
 
-import fcntl
 import json
 import os
-import re
-import shutil
-import tempfile
 from collections.abc import Mapping
+from contextlib import ExitStack
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
 from torch import Tensor
 
+from qevict_diag import files
 from qevict_diag.errors import InputError, TraceError
 from qevict_diag.trace.manifest import MANIFEST, checksum, layer_file_name
 from qevict_diag.trace.tensor_file import FileEntry, write_tensors
@@ -30,11 +28,9 @@ class TraceWriter:
 
     def __enter__(self) -> Self:
         refuse_existing(self.target)
+        self._aside = ExitStack()
         try:
-            self.target.parent.mkdir(parents=True, exist_ok=True)
-            remove_leftovers(self.target)
-            self._folder = Path(tempfile.mkdtemp(prefix=f".{self.target.name}.partial-", dir=self.target.parent))
-            self._lock = _lock(self._folder)
+            self._folder = self._aside.enter_context(files.aside(self.target, None))
         except OSError as error:
             raise InputError(
                 f"cannot write into {self.target.parent} ({error.strerror}); choose another --out"
@@ -44,8 +40,7 @@ class TraceWriter:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        os.close(self._lock)
-        shutil.rmtree(self._folder, ignore_errors=True)
+        self._aside.close()
 
     def write_tokens(self, tokens: Tensor) -> None:
         """Token ids, int64 [T]."""
@@ -65,11 +60,8 @@ class TraceWriter:
         content["checksum"] = checksum(content)
         try:
             _write_text(self._folder / MANIFEST, json.dumps(content, indent=1, allow_nan=False) + "\n")
-            os.chmod(self._folder, 0o755)
-            _sync_folder(self._folder)
             refuse_existing(self.target)
-            os.rename(self._folder, self.target)
-            _sync_folder(self.target.parent)
+            files.publish_folder(self._folder, self.target)
         except OSError as error:
             raise TraceError(
                 f"cannot finish {self.target} ({error.strerror}); nothing was left, make room and try again"
@@ -91,43 +83,8 @@ def refuse_existing(target: Path) -> None:
         raise InputError(f"{target} exists already; traces are never overwritten, remove it or choose another --out")
 
 
-def remove_leftovers(target: Path) -> None:
-    """Remove what recordings of the same target left when they were killed; those still running hold their lock."""
-    pattern = re.compile(re.escape(f".{target.name}.partial-") + r"[a-z0-9_]+")
-    for folder in target.parent.iterdir():
-        if pattern.fullmatch(folder.name) and folder.is_dir() and not folder.is_symlink() and _is_abandoned(folder):
-            shutil.rmtree(folder, ignore_errors=True)
-
-
-def _is_abandoned(folder: Path) -> bool:
-    try:
-        os.close(_lock(folder))
-    except OSError:
-        return False
-    return True
-
-
-def _lock(folder: Path) -> int:
-    """A descriptor that holds an exclusive lock on ``folder``; OSError when another process holds it."""
-    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError:
-        os.close(descriptor)
-        raise
-    return descriptor
-
-
 def _write_text(path: Path, text: str) -> None:
     with path.open("x", encoding="utf-8") as file:
         file.write(text)
         file.flush()
         os.fsync(file.fileno())
-
-
-def _sync_folder(folder: Path) -> None:
-    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
