@@ -5,6 +5,7 @@ import sys
 import typer
 
 from qevict_diag.cli import COMMANDS
+from qevict_diag.cli.signals import end_cleanly
 from qevict_diag.errors import QEvictError
 
 app = typer.Typer(
@@ -21,6 +22,7 @@ for _name, _command in COMMANDS.items():
 
 def main() -> None:
     """Run the command line; a library error is one line on stderr and exit 1. Ctrl-C exits with 130."""
+    end_cleanly()
     try:
         app()
     except QEvictError as error:

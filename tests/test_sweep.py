@@ -1,6 +1,7 @@
 """A sweep is the full grid, each part computed once, and what it says is what `measure` says."""
 
 import json
+import shutil
 from dataclasses import replace
 
 import polars as pl
@@ -14,7 +15,9 @@ from qevict_diag.measure.traces import measure
 from qevict_diag.policies.catalogue import policies
 from qevict_diag.policies.estimators.random import RandomRanking
 from qevict_diag.sweep import Sweep, SweepFolder, misfits, plan, read, run, tasks
-from qevict_diag.sweep.compute import SWEPT, compute
+from qevict_diag.sweep.compute import compute
+from qevict_diag.sweep.folder import SWEPT
+from qevict_diag.trace.manifest import checksum
 from qevict_diag.trace.trace import Trace
 
 
@@ -28,6 +31,11 @@ def swept(traces, tmp_path_factory):
     folder = tmp_path_factory.mktemp("swept")
     run(small_sweep(traces), folder)
     return folder
+
+
+@pytest.fixture
+def copied(swept, tmp_path):
+    return shutil.copytree(swept, tmp_path / "copied")
 
 
 def opened(sweep):
@@ -218,6 +226,125 @@ def test_a_damaged_part_is_seen_and_computed_again(traces, swept, damage):
     assert len(read(swept, partial=True).bytes.collect()) < len(contents(swept))
     assert run(small_sweep(traces), swept).computed == 1
     assert contents(swept) == before
+
+
+def edit(path, change, sign=False):
+    """Apply ``change`` to a JSON file of a sweep; ``sign`` puts its checksum in order again."""
+    content = json.loads(path.read_text())
+    change(content)
+    if sign:
+        content["checksum"] = checksum(content)
+    path.write_text(json.dumps(content))
+
+
+WRONG_RECEIPTS = {
+    "another byte use": lambda r: r["use"][0].update(persistent_ratio=0.01),
+    "no byte use": lambda r: r.update(use=[]),
+    "byte use null": lambda r: r.update(use=None),
+    "byte use text": lambda r: r.update(use="abc"),
+    "byte use of numbers": lambda r: r.update(use=[1, 2]),
+    "byte use without columns": lambda r: r.update(use=[{"policy": {"a": []}}]),
+    "bytes": lambda r: r.update(bytes=0),
+    "checksum of the part": lambda r: r.update(crc32="0"),
+    "task null": lambda r: r.update(task=None),
+    "another task": lambda r: r["task"].update(identity="0" * 32),
+    "another program": lambda r: r.update(program="qevict-diag 0.0.1"),
+    "no checksum": lambda r: r.pop("checksum"),
+    "number too large": lambda r: r.update(rows=10**400),
+}
+
+
+@pytest.mark.parametrize("change", WRONG_RECEIPTS.values(), ids=WRONG_RECEIPTS)
+def test_a_changed_receipt_is_seen_and_its_part_computed_again(traces, swept, change):
+    before = contents(swept)
+    edit(sorted((swept / "parts").glob("*.json"))[3], change)
+    with pytest.raises(SweepError, match="1 of 32 parts are missing or damaged"):
+        read(swept)
+    assert run(small_sweep(traces), swept).computed == 1
+    assert contents(swept) == before
+
+
+@pytest.mark.parametrize("name", ["byte use null", "byte use of numbers", "another task", "bytes", "task null"])
+def test_a_wrong_receipt_with_a_checksum_of_its_own_is_no_receipt(traces, swept, name):
+    before = contents(swept)
+    edit(sorted((swept / "parts").glob("*.json"))[3], WRONG_RECEIPTS[name], sign=True)
+    with pytest.raises(SweepError, match="1 of 32 parts are missing or damaged"):
+        read(swept)
+    assert run(small_sweep(traces), swept).computed == 1
+    assert contents(swept) == before
+
+
+def test_a_part_under_another_parts_name_is_seen(traces, swept):
+    before = contents(swept)
+    one, two = sorted((swept / "parts").glob("*.json"))[3:5]
+    for path, other in ((one, two), (one.with_suffix(".parquet"), two.with_suffix(".parquet"))):
+        path.write_bytes(other.read_bytes())
+    with pytest.raises(SweepError, match="1 of 32 parts are missing or damaged"):
+        read(swept)
+    assert run(small_sweep(traces), swept).computed == 1
+    assert contents(swept) == before
+
+
+WRONG_SWEEPS = {
+    "a part twice": lambda m: m["parts"].append(m["parts"][0]),
+    "a part less": lambda m: m["parts"].pop(),
+    "another order": lambda m: m["parts"].reverse(),
+    "parts null": lambda m: m.update(parts=None),
+    "parts an object": lambda m: m.update(parts={"a": 1}),
+    "a part elsewhere": lambda m: m["parts"].append("../../other"),
+    "grid null": lambda m: m.update(grid=None),
+    "grid a list": lambda m: m.update(grid=[1]),
+    "options null": lambda m: m["grid"].update(options=None),
+    "options a list": lambda m: m["grid"].update(options=[]),
+    "another m": lambda m: m["grid"]["options"].update(min_inactive=7),
+    "traces null": lambda m: m.update(traces=None),
+    "traces of numbers": lambda m: m.update(traces=[1, 2]),
+    "no parts": lambda m: m.pop("parts"),
+}
+
+
+@pytest.mark.parametrize("change", WRONG_SWEEPS.values(), ids=WRONG_SWEEPS)
+def test_a_changed_description_is_never_read_and_its_parts_are_kept(traces, copied, change):
+    edit(copied / "sweep.json", change)
+    with pytest.raises(SweepError, match=r"sweep\.json was changed after it was written; delete it"):
+        read(copied, partial=True)
+    with pytest.raises(SweepError, match="holds a sweep of other"):
+        run(small_sweep(traces), copied)
+    (copied / "sweep.json").unlink()
+    assert run(small_sweep(traces), copied).computed == 0
+
+
+SHAPELESS = (
+    "a part twice",
+    "a part elsewhere",
+    "parts null",
+    "parts an object",
+    "no parts",
+    "grid null",
+    "grid a list",
+)
+
+
+@pytest.mark.parametrize("name", [*SHAPELESS, "options null", "options a list"])
+def test_a_description_of_another_shape_is_refused_whoever_signed_it(copied, name):
+    edit(copied / "sweep.json", WRONG_SWEEPS[name], sign=True)
+    with pytest.raises(SweepError, match="sweep anew"):
+        read(copied)
+
+
+def test_the_same_sweep_mends_a_description_that_differs_in_what_does_not_matter(traces, swept):
+    before = (swept / "sweep.json").read_bytes()
+    edit(swept / "sweep.json", lambda m: m["traces"][0].update(path="/elsewhere"))
+    assert run(small_sweep(traces), swept).computed == 0
+    assert (swept / "sweep.json").read_bytes() == before
+
+
+@pytest.mark.parametrize("text", ["[" * 100_000, '{"format": NaN}', "[]", '{"a": 1, "a": 2}', "\xff", '{"a": 1e999}'])
+def test_a_description_that_is_no_plain_json_is_refused(traces, tmp_path, text):
+    (tmp_path / "sweep.json").write_text(text, encoding="latin1")
+    for attempt in (read, lambda folder: run(small_sweep(traces), folder)):
+        with pytest.raises(SweepError, match=r"has no readable sweep\.json"):
+            attempt(tmp_path)
 
 
 def test_a_folder_that_is_no_sweep_is_refused(tmp_path):

@@ -72,10 +72,10 @@ def wait_for(true, seconds=60):
     pytest.fail("it did not happen")
 
 
-def loky_workers():
-    """Process ids of this process's loky workers."""
+def loky_workers(parent=None):
+    """Process ids of the loky workers of a process, by default this one."""
     table = subprocess.run(
-        ["ps", "-ww", "-o", "pid=,args=", "--ppid", str(os.getpid())], capture_output=True, text=True
+        ["ps", "-ww", "-o", "pid=,args=", "--ppid", str(parent or os.getpid())], capture_output=True, text=True
     )
     return [int(line.split()[0]) for line in table.stdout.splitlines() if "popen_loky_posix" in line]
 
@@ -100,6 +100,46 @@ def test_a_sweep_killed_in_mid_run_continues_to_the_same_bytes(traces, serial, t
     assert computed <= PARTS - len(kept)
     assert all(path.stat().st_mtime_ns == stamp for path, stamp in kept.items())  # none was computed twice
     assert contents(tmp_path) == serial
+
+
+def alive(pid):
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    return True
+
+
+def hidden(folder):
+    return [path.name for path in (folder / "parts").glob(".*")]
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+def test_a_sweep_that_is_told_to_end_leaves_no_workers_and_nothing_half_written(traces, serial, tmp_path, number):
+    process = start(traces, tmp_path, "--workers", "2")
+    wait_for(lambda: len(receipts(tmp_path)) >= 3)
+    workers = loky_workers(process.pid)
+    process.send_signal(number)
+    process.communicate(timeout=30)
+    assert process.returncode == 128 + number
+    wait_for(lambda: not any(map(alive, workers)), 10)
+    assert len(workers) == 2
+    assert hidden(tmp_path) == []
+    resume(traces, tmp_path)
+    assert contents(tmp_path) == serial
+
+
+def test_workers_end_when_their_sweep_alone_is_killed(traces, serial, tmp_path):
+    process = start(traces, tmp_path, "--workers", "2")
+    wait_for(lambda: len(receipts(tmp_path)) >= 3)
+    workers = loky_workers(process.pid)
+    process.kill()
+    process.communicate(timeout=10)  # the workers hold the other end
+    assert len(workers) == 2
+    wait_for(lambda: not any(map(alive, workers)), 10)
+    resume(traces, tmp_path)
+    assert contents(tmp_path) == serial
+    assert hidden(tmp_path) == []
 
 
 def test_a_second_process_is_turned_away_while_the_first_sweeps(traces, tmp_path):

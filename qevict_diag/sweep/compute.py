@@ -13,25 +13,15 @@ import polars as pl
 import torch
 
 from qevict_diag.errors import SweepError
-from qevict_diag.frames import BYTES, MEASUREMENTS
+from qevict_diag.frames import MEASUREMENTS
 from qevict_diag.measure.bytes import byte_use
 from qevict_diag.measure.traces import measure_replay, needed
 from qevict_diag.replay.loop import replay_blocks
 from qevict_diag.replay.result import Replay
-from qevict_diag.sweep.folder import SweepFolder
+from qevict_diag.sweep.folder import SWEPT, SWEPT_BYTES, SweepFolder
 from qevict_diag.sweep.grid import Arm
 from qevict_diag.sweep.tasks import Task, identity
 from qevict_diag.trace.trace import Trace
-
-SWEPT: dict[str, pl.DataType] = {
-    "window": pl.Int32(),
-    "quantized_fraction": pl.String(),
-    "bits": pl.Int32(),
-    "swept_reading": pl.String(),
-    "seed": pl.Int32(),
-}
-
-SWEPT_BYTES: dict[str, pl.DataType] = {"model": pl.String(), **BYTES, **SWEPT}
 
 
 @dataclass(frozen=True)

@@ -3,10 +3,14 @@
 The engine only decides who computes a task and when; what a task computes is fixed by the task alone.
 """
 
+import os
+import threading
+import time
 import warnings
 from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 import joblib
@@ -15,6 +19,7 @@ from qevict_diag.errors import InputError, SweepError, within
 
 ENGINES = ("loky", "dask", "ray")
 CONNECT_SECONDS = 10
+ORPHANED_SECONDS = 1  # after which a worker of this machine notices that the sweep's process is gone
 ROUND = 4  # tasks for each Ray worker before anything is heard of them
 LOST = "a worker or the scheduler died (killed, or out of memory)"
 
@@ -39,7 +44,9 @@ class Engine:
     def map(self, function: Callable[..., Any], arguments: Sequence[tuple]) -> Generator[Any, None, None]:
         """Results of ``function(*arguments)`` as they come; SweepError when a worker or the scheduler is lost."""
         with BACKENDS[self.kind](self) as workers:
-            calls = [joblib.delayed(function)(*each) for each in arguments]
+            call = joblib.delayed(_with_parent if self.kind == "loky" else function)
+            before = (os.getpid(), function) if self.kind == "loky" else ()
+            calls = [call(*before, *each) for each in arguments]
             results = _in_rounds(calls) if self.kind == "ray" else _streamed(calls, workers)
             try:
                 for result in results:  # noqa: UP028, `yield from` would close the results before we can
@@ -48,6 +55,24 @@ class Engine:
                 raise SweepError(LOST) from error
             finally:
                 _stop(results)
+
+
+def _with_parent(parent: int, function: Callable[..., Any], *arguments: Any) -> Any:
+    """Call ``function`` in a worker that ends when the process ``parent``, which started it, is gone."""
+    if os.getpid() != parent:
+        _watch(parent)
+    return function(*arguments)
+
+
+@cache
+def _watch(parent: int) -> None:
+    threading.Thread(target=_end_after, args=(parent,), daemon=True).start()
+
+
+def _end_after(parent: int) -> None:
+    while os.getppid() == parent:
+        time.sleep(ORPHANED_SECONDS)
+    os._exit(1)  # nobody waits for anything any more; what is half-written is removed by the next sweep
 
 
 def _streamed(calls: list[Any], workers: int) -> Generator[Any, None, None]:

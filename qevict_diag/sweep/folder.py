@@ -4,14 +4,15 @@
     parts/NAME.parquet      measurements of one task
     parts/NAME.json         its receipt, written last: size and checksum of the part, its byte use, what it computed
 
-A part without a receipt, or one that disagrees with it, does not exist: it is computed again. Both files appear by a
-rename, so a killed sweep leaves nothing half-written, and two workers on one task write the same bytes.
+A part without a receipt, or one that disagrees with it, does not exist: it is computed again. So is one whose receipt
+was changed, or is another part's; all JSON here carries its own checksum. Both files appear by a rename, so a killed
+sweep leaves nothing half-written, and two workers on one task write the same bytes.
 """
 
-import fcntl
 import io
 import json
 import os
+import re
 import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -23,10 +24,22 @@ import polars as pl
 
 from qevict_diag import files
 from qevict_diag.errors import InputError, SweepError
-from qevict_diag.sweep.tasks import Task
+from qevict_diag.frames import BYTES
+from qevict_diag.sweep.tasks import Task, digest, program
+from qevict_diag.trace.manifest import checksum
+from qevict_diag.trace.strict_json import parse_object
 
 FORMAT, VERSION = "qevict-sweep", 1
 MANIFEST, LOCK = "sweep.json", ".lock"
+SWEPT: dict[str, pl.DataType] = {
+    "window": pl.Int32(),
+    "quantized_fraction": pl.String(),
+    "bits": pl.Int32(),
+    "swept_reading": pl.String(),
+    "seed": pl.Int32(),
+}
+SWEPT_BYTES: dict[str, pl.DataType] = {"model": pl.String(), **BYTES, **SWEPT}
+_NAME = re.compile(r"[0-9a-f]{32}")
 
 
 @dataclass(frozen=True)
@@ -45,64 +58,73 @@ class SweepFolder:
         return self.parts / f"{name}.parquet"
 
     def receipt(self, name: str) -> dict[str, Any] | None:
-        """The receipt of a part; None when there is none that can be read."""
-        try:
-            found = json.loads((self.parts / f"{name}.json").read_bytes())
-        except (OSError, ValueError):
+        """The receipt of a part; None when there is none, or it was changed, or is that of another part."""
+        found = _object(self.parts / f"{name}.json")
+        if found is None or found.get("checksum") != checksum(found) or _name_of(found) != name:
             return None
-        return found if isinstance(found, dict) and {"bytes", "crc32", "use"} <= found.keys() else None
+        return found
+
+    def use(self, name: str) -> pl.DataFrame | None:
+        """Byte use of a part, from its receipt; None when there is none that can be believed."""
+        rows = (self.receipt(name) or {}).get("use")
+        if not isinstance(rows, list) or not rows or not all(isinstance(row, dict) for row in rows):
+            return None
+        try:
+            return pl.DataFrame(rows, schema=SWEPT_BYTES)
+        except (pl.exceptions.PolarsError, TypeError, OverflowError):
+            return None
 
     def has(self, name: str) -> bool:
-        """Whether the part is there, whole and unchanged."""
+        """Whether the part and its receipt are there, whole and unchanged."""
         receipt = self.receipt(name)
-        if receipt is None:
+        if receipt is None or self.use(name) is None:
             return False
         try:
             content = self.part(name).read_bytes()
         except OSError:
             return False
-        return (len(content), zlib.crc32(content)) == (receipt["bytes"], receipt["crc32"])
+        return (len(content), zlib.crc32(content)) == (receipt.get("bytes"), receipt.get("crc32"))
 
     def write(self, task: Task, measurements: pl.DataFrame, use: pl.DataFrame) -> int:
         """Write a part and then its receipt; the part's size. SweepError when the disk is full."""
         content = encoded(measurements)
         receipt = {"bytes": len(content), "crc32": zlib.crc32(content), "rows": len(measurements)}
-        told = {**receipt, "task": task.content(), "use": use.to_dicts()}
-        text = json.dumps(told, default=str)
+        receipt |= {"program": program(), "task": task.content(), "use": use.to_dicts()}
         try:
-            with files.replacing(self.part(task.name)) as scratch:
+            with files.replacing(self.part(task.name), tidy=False) as scratch:
                 scratch.write_bytes(content)
-            files.write_text(self.parts / f"{task.name}.json", text + "\n")
+            files.write_text(self.parts / f"{task.name}.json", _signed(receipt), tidy=False)
         except InputError as error:
             raise SweepError(f"cannot write a part into {self.parts}: {error}; then sweep again") from error
         return len(content)
 
     def manifest(self) -> dict[str, Any]:
-        """What the folder is a sweep of; SweepError when it is no sweep's."""
-        try:
-            found = json.loads((self.path / MANIFEST).read_bytes())
-        except (OSError, ValueError) as error:
+        """What the folder is a sweep of; SweepError when it is no sweep's, or not as it was written."""
+        found = self._described()
+        parts, grid = found.get("parts"), found.get("grid")
+        if found.get("checksum") != checksum(found):
             raise SweepError(
-                f"{self.path} has no readable {MANIFEST}; name a folder that `sweep` has written"
-            ) from error
-        if not isinstance(found, dict) or (found.get("format"), found.get("version")) != (FORMAT, VERSION):
-            raise SweepError(
-                f"{self.path / MANIFEST} is not of format {FORMAT} {VERSION}; sweep anew into another folder"
+                f"{self.path / MANIFEST} was changed after it was written; delete it and give the same sweep again, "
+                "finished parts are kept"
             )
+        if not isinstance(grid, dict) or not _distinct_names(parts):
+            raise SweepError(f"{self.path / MANIFEST} lists no grid, or a part twice; sweep anew into another folder")
         return found
 
     def claim(self, manifest: dict[str, Any]) -> None:
         """Make the folder that of the sweep ``manifest`` describes; SweepError when it is another's."""
+        text = _signed({"format": FORMAT, "version": VERSION, **manifest}, indent=1)
         if (self.path / MANIFEST).exists():
-            differing = _differences(self.manifest(), manifest)
+            found = self._described()
+            differing = _differences(found, json.loads(text))
             if differing:
                 raise SweepError(
                     f"{self.path} holds a sweep of other {' and '.join(differing)}; give another --out, or the same "
                     "sweep to continue it"
                 )
-            return
-        text = json.dumps({"format": FORMAT, "version": VERSION, **manifest}, indent=1, default=str)
-        files.write_text(self.path / MANIFEST, text + "\n")
+            if found.get("checksum") == checksum(found):
+                return
+        files.write_text(self.path / MANIFEST, text)
 
     @contextmanager
     def locked(self) -> Iterator[bool]:
@@ -122,17 +144,24 @@ class SweepFolder:
 
     def remove_leftovers(self) -> None:
         """Remove what killed workers had begun to write."""
-        for path in self.parts.glob(".*"):
-            path.unlink(missing_ok=True)
+        files.remove_abandoned(self.parts)
+
+    def _described(self) -> dict[str, Any]:
+        """The folder's description, whoever wrote it; SweepError when it has none."""
+        found = _object(self.path / MANIFEST)
+        if found is None:
+            raise SweepError(f"{self.path} has no readable {MANIFEST}; name a folder that `sweep` has written")
+        if (found.get("format"), found.get("version")) != (FORMAT, VERSION):
+            raise SweepError(
+                f"{self.path / MANIFEST} is not of format {FORMAT} {VERSION}; sweep anew into another folder"
+            )
+        return found
 
     def _lock(self, handle: int) -> bool:
         try:
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return files.lock(handle)
         except BlockingIOError as error:
             raise SweepError(f"another process sweeps into {self.path}; wait for it, or give another --out") from error
-        except OSError:
-            return False  # no locks: parts are still written whole, and the same whoever writes them
-        return True
 
 
 def encoded(frame: pl.DataFrame) -> bytes:
@@ -142,12 +171,41 @@ def encoded(frame: pl.DataFrame) -> bytes:
     return buffer.getvalue()
 
 
+def _object(path: Path) -> dict[str, Any] | None:
+    try:
+        return parse_object(path.read_bytes())
+    except (OSError, ValueError):
+        return None
+
+
+def _signed(content: dict[str, Any], indent: int | None = None) -> str:
+    plain = json.loads(json.dumps(content, default=str))
+    return json.dumps({**plain, "checksum": checksum(plain)}, indent=indent) + "\n"
+
+
+def _name_of(receipt: dict[str, Any]) -> str | None:
+    """The part that a receipt is of, by what it says was computed."""
+    task = receipt.get("task")
+    return digest({"program": receipt.get("program"), **task}) if isinstance(task, dict) else None
+
+
+def _distinct_names(parts: Any) -> bool:
+    texts = isinstance(parts, list) and all(isinstance(name, str) for name in parts)
+    return texts and len(set(parts)) == len(parts) and all(map(_NAME.fullmatch, parts))
+
+
 def _differences(old: dict[str, Any], new: dict[str, Any]) -> list[str]:
     """Which parts of two sweeps differ; where the traces lie is none of them."""
-    fresh = json.loads(json.dumps(new, default=str))
-    grids = [{**old.get("grid", {})}, fresh["grid"]]
-    names = [name.replace("_", " ") for name in fresh["grid"] if grids[0].get(name) != grids[1][name]]
-    traces = [sorted(trace.get("identity", "") for trace in manifest.get("traces", [])) for manifest in (old, fresh)]
-    names += ["traces"] if traces[0] != traces[1] else []
-    names += ["program versions"] if old.get("program") != fresh["program"] else []
-    return names or (["parts"] if old.get("parts") != fresh["parts"] else [])
+    grid = old.get("grid") if isinstance(old.get("grid"), dict) else {}
+    names = [name.replace("_", " ") for name in new["grid"] if grid.get(name) != new["grid"][name]]
+    names += ["traces"] if _identities(old) != _identities(new) else []
+    names += ["program versions"] if old.get("program") != new["program"] else []
+    return names or (["parts"] if old.get("parts") != new["parts"] else [])
+
+
+def _identities(manifest: dict[str, Any]) -> list[str]:
+    traces = manifest.get("traces")
+    return sorted(
+        str(trace.get("identity")) if isinstance(trace, dict) else ""
+        for trace in (traces if isinstance(traces, list) else [])
+    )

@@ -2,13 +2,13 @@
 
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import polars as pl
 
 from qevict_diag.errors import InputError, SweepError
 from qevict_diag.frames import MEASUREMENTS, peaks
-from qevict_diag.sweep.compute import SWEPT, SWEPT_BYTES
-from qevict_diag.sweep.folder import SweepFolder
+from qevict_diag.sweep.folder import SWEPT, SWEPT_BYTES, SweepFolder
 
 
 @dataclass(frozen=True, eq=False)
@@ -36,17 +36,24 @@ def read(folder: str | Path, *, partial: bool = False) -> SweepFrames:
     """Open a sweep's results. SweepError when parts are missing or damaged, unless ``partial`` leaves those out."""
     target = SweepFolder(Path(folder))
     manifest = target.manifest()
-    names = [str(name) for name in manifest.get("parts", [])]
-    min_inactive = int(manifest.get("grid", {}).get("options", {}).get("min_inactive", 3))
+    names = manifest["parts"]
     whole = [name for name in names if target.has(name)]
     if len(whole) < len(names) and not partial:
         raise SweepError(
             f"{folder}: {len(names) - len(whole)} of {len(names)} parts are missing or damaged; give the same sweep "
             "again to compute them"
         )
-    used = [row for name in whole for row in (target.receipt(name) or {})["use"]]
-    frame = pl.DataFrame(used, schema=SWEPT_BYTES)
-    return SweepFrames(_measurements(target, whole), peaks(frame.lazy()), min_inactive)
+    used = [frame for name in whole if (frame := target.use(name)) is not None]
+    frame = pl.concat(used) if used else pl.DataFrame(schema=SWEPT_BYTES)
+    return SweepFrames(_measurements(target, whole), peaks(frame.lazy()), _min_inactive(manifest["grid"]))
+
+
+def _min_inactive(grid: dict[str, Any]) -> int:
+    options = grid.get("options")
+    found = options.get("min_inactive") if isinstance(options, dict) else None
+    if type(found) is not int or found < 1:
+        raise SweepError("the sweep's grid names no min_inactive; sweep anew into another folder")
+    return found
 
 
 def _measurements(target: SweepFolder, names: list[str]) -> pl.LazyFrame:

@@ -38,13 +38,13 @@ def run(sweep: Sweep, folder: str | Path, engine: Engine | None = None, progress
         raise InputError("no setting of the sweep fits any trace; give larger budgets or smaller windows")
     if (engine or Engine()).kind == "loky":
         torch_device(sweep.options.device)  # refused before the folder is claimed
-    with target.locked() as alone:
+    with target.locked():
         target.claim(describe(sweep, traces, todo))
-        if alone:  # what others are writing looks like what killed workers have left
-            target.remove_leftovers()
+        target.remove_leftovers()
         missing = [task for task in todo if not target.has(task.name)]
-        _compute(missing, target, engine or Engine(), len(todo), progress)
-        if alone:
+        try:
+            _compute(missing, target, engine or Engine(), len(todo), progress)
+        finally:
             target.remove_leftovers()
     return Finished(len(todo), len(missing))
 

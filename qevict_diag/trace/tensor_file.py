@@ -22,6 +22,7 @@ import torch
 from torch import Tensor
 
 from qevict_diag.errors import TraceError
+from qevict_diag.trace.strict_json import parse_object
 
 DTYPES = {
     "F32": torch.float32,
@@ -196,26 +197,13 @@ class TensorFile:
 
 
 def parse_json(data: bytes, label: str) -> dict[str, Any]:
-    """A JSON object with unique keys and finite numbers; TraceError otherwise."""
+    """`parse_object` with its reason as a TraceError."""
     try:
-        value = json.loads(data.decode("utf-8"), object_pairs_hook=_unique, parse_constant=_no_constant)
-    except (ValueError, RecursionError) as error:
+        return parse_object(data)
+    except ValueError as error:
         raise TraceError(
             f"{label} is not the JSON it should be ({str(error)[:80]}); the trace is damaged, record it again"
         ) from error
-    if not isinstance(value, dict):
-        raise TraceError(f"{label} holds JSON that is not an object; the trace is damaged, record it again")
-    return value
-
-
-def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    if len({name for name, _ in pairs}) != len(pairs):
-        raise ValueError("a key stands twice")
-    return dict(pairs)
-
-
-def _no_constant(name: str) -> Any:
-    raise ValueError(f"{name} is not allowed")
 
 
 def _counts(value: Any) -> tuple[int, ...] | None:
