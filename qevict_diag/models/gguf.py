@@ -1,51 +1,74 @@
-"""Read a model from a GGUF file, by way of transformers, and without its chatter."""
+"""Read a model from a GGUF file, by way of transformers, and hold it against what the file says."""
 
 import os
 from pathlib import Path
 from typing import Any
 
 from qevict_diag.errors import ModelError
+from qevict_diag.models.causes import explained, listed, missing_packages, refuse_pointers
+from qevict_diag.models.gguf_rope import GgufRope, value_of
+from qevict_diag.models.quiet import quiet_transformers
+from qevict_diag.models.report import LoadingReport
+
+_NOT_WEIGHTS = ("rope_freqs", "rope_factors")  # tensors that `GgufRope` reads
 
 
-def load_gguf(path: Path, **options: Any) -> tuple[Any, Any]:
-    """Model and tokenizer of a GGUF file, dequantized to float32 unless ``dtype`` says otherwise.
+def load_gguf(path: Path, **options: Any) -> tuple[Any, Any, list[str]]:
+    """Model and tokenizer of a GGUF file, dequantized to float32 unless ``dtype`` says otherwise, and notes on them.
 
-    ModelError for a file that transformers cannot load.
+    ModelError for a file that cannot be loaded, lacks weights, is one of several parts, or scales its rotary embedding
+    in a way that transformers would leave out.
     """
     import torch
-    from transformers import AutoModelForCausalLM, AutoTokenizer
+    from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
 
+    if not os.path.isfile(path):
+        raise ModelError(f"no file {path}; give a GGUF file that exists")
+    refuse_pointers([path])
+    _refuse_adapter_beside(path)
     if options.get("dtype", "auto") == "auto":
         options["dtype"] = torch.float32
-    try:
-        with quiet_transformers():
-            model = AutoModelForCausalLM.from_pretrained(str(path.parent), gguf_file=path.name, **options)
-            tokenizer = AutoTokenizer.from_pretrained(str(path.parent), gguf_file=path.name)
-    except (OSError, ValueError, KeyError, ImportError, NotImplementedError) as error:
-        raise ModelError(f"transformers cannot load {path}: {first_line(error)}") from error
-    return model, tokenizer
+    where = {"pretrained_model_name_or_path": str(path.parent), "gguf_file": path.name, "trust_remote_code": False}
+    with quiet_transformers() as said, explained(str(path), said):
+        file = _open(path)
+        config = AutoConfig.from_pretrained(**where)
+        rope = GgufRope.read(file, config)
+        rope.carry_into(config)
+        model, info = AutoModelForCausalLM.from_pretrained(
+            **where, **options, config=config, output_loading_info=True, ignore_mismatched_sizes=True
+        )
+        report = LoadingReport.of(info, model)
+    report.refuse_incomplete(str(path))
+    rope.refuse_other(model)
+    with quiet_transformers() as said, explained(f"the tokenizer of {path}", said):
+        tokenizer = AutoTokenizer.from_pretrained(**where)
+    notes = [report.note(str(path)), _left_out(file, model, path)]
+    return model, tokenizer, [note for note in notes if note is not None]
 
 
-def first_line(error: Exception) -> str:
-    """What an error says, for a message of one line."""
-    return (str(error).strip().splitlines() or [type(error).__name__])[0]
+def _open(path: Path) -> Any:
+    import gguf
+
+    with explained(str(path), advice="it is cut, damaged or no GGUF file, fetch it again"):
+        file = gguf.GGUFReader(path)
+    parts = value_of(file, "split.count") or 1
+    if parts > 1:
+        raise ModelError(f"{path} is one of {parts} parts; join them first with `llama-gguf-split --merge`")
+    return file
 
 
-class quiet_transformers:
-    """No progress bars and warnings of transformers while a model is loaded."""
+def _left_out(file: Any, model: Any, path: Path) -> str | None:
+    """A note on tensors that transformers passed over, seen by the number of numbers; None when all were taken."""
+    sizes = {tensor.name: int(tensor.n_elements) for tensor in file.tensors if not tensor.name.startswith(_NOT_WEIGHTS)}
+    taken = sum({weight.data_ptr(): weight.numel() for weight in model.parameters()}.values())
+    surplus = sum(sizes.values()) - taken
+    if surplus <= 0:
+        return None
+    suspects = [name for name in sizes if name.endswith(".bias")] or list(sizes)
+    return f"{path} holds {surplus} numbers that the model does not use, maybe of {listed(suspects)}"
 
-    def __enter__(self) -> None:
-        os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
-        from transformers.utils import logging
 
-        self._verbosity = logging.get_verbosity()
-        self._bars = logging.is_progress_bar_enabled()
-        logging.set_verbosity_error()
-        logging.disable_progress_bar()
-
-    def __exit__(self, *exc: object) -> None:
-        from transformers.utils import logging
-
-        logging.set_verbosity(self._verbosity)
-        if self._bars:
-            logging.enable_progress_bar()
+def _refuse_adapter_beside(path: Path) -> None:
+    """Transformers would apply an adapter that lies in the same folder."""
+    if (path.parent / "adapter_config.json").is_file() and not missing_packages("peft"):
+        raise ModelError(f"adapter_config.json beside {path} would be applied to it; move one of them elsewhere")

@@ -1,6 +1,6 @@
 """Load a decoder model: a built-in alias, a local folder, a ``.gguf`` file or a hub id."""
 
-import json
+import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -9,14 +9,17 @@ from typing import TYPE_CHECKING, Any
 from qevict_diag.devices import torch_device
 from qevict_diag.errors import InputError, ModelError
 from qevict_diag.models.aliases import ALIASES
-from qevict_diag.models.fetch import SOURCE, ensure, sha256_file
-from qevict_diag.models.gguf import first_line, load_gguf, quiet_transformers
+from qevict_diag.models.causes import explained, is_folder
+from qevict_diag.models.fetch import ensure
+from qevict_diag.models.fingerprint import fingerprint
+from qevict_diag.models.gguf import load_gguf
+from qevict_diag.models.identity import identify
+from qevict_diag.models.pretrained import load_tokenizer, load_weights
 
 if TYPE_CHECKING:
     import torch
 
 DTYPES = ("float32", "float16", "bfloat16")
-TOKENIZER_FILES = ("*token*", "vocab*", "merges.txt", "*.model")
 _SHORT = {"fp32": "float32", "fp16": "float16", "bf16": "bfloat16"}
 
 
@@ -26,7 +29,7 @@ class LoadedModel:
 
     model: Any
     tokenizer: Any
-    identity: dict[str, Any]  # the manifest's ``model`` entry: id, architecture, revision, weights_sha256, dtype
+    identity: dict[str, Any]  # the manifest's ``model`` entry, see `identify`
 
 
 def load(
@@ -35,37 +38,33 @@ def load(
     dtype: str | None = None,
     device: str = "cpu",
     backend: str | None = None,
+    revision: str | None = None,
+    trust_remote_code: bool = False,
     accept_terms: Callable[[str], bool] | None = None,
 ) -> LoadedModel:
-    """Load ``name`` in eval mode on ``device``.
+    """Load ``name`` in eval mode on ``device``; weights that the model does not use are told by a warning.
 
     ``dtype`` defaults to the checkpoint's own; ``backend`` is transformers' attention implementation (its own choice by
-    default). InputError for a device or dtype that does not exist, ModelError for a model that cannot be had.
+    default); ``revision`` is a branch, tag or commit of a hub id. Code that comes with a model runs only with
+    ``trust_remote_code``. InputError for a device, dtype or revision that does not exist, ModelError for a model that
+    cannot be had or whose weights are not whole.
     """
     where = torch_device(device)
     options = {"dtype": "auto" if dtype is None else torch_dtype(dtype), "attn_implementation": backend}
+    if revision is not None and (name in ALIASES or name.endswith(".gguf") or is_folder(name)):
+        raise InputError(f"--revision {revision}: {name} has no revisions, only a hub id has; leave it out")
     if name.endswith(".gguf"):
-        if not Path(name).is_file():
-            raise ModelError(f"no file {name}; --model takes {_choices()}")
-        model, tokenizer = load_gguf(Path(name), **options)
-        weights: str | None = sha256_file(Path(name))
+        model, tokenizer, notes = load_gguf(Path(name), **options)
     else:
-        folder = ensure(ALIASES[name], accept_terms) if name in ALIASES else name
-        model, tokenizer = _load_folder(str(folder), options)
-        weights = _weights_sha256(Path(folder))
-    model = model.to(where).eval()
-    return LoadedModel(model, tokenizer, identify(model, name, weights))
-
-
-def identify(model: Any, name: str, weights_sha256: str | None = None) -> dict[str, Any]:
-    """The manifest's ``model`` entry."""
-    return {
-        "id": name,
-        "architecture": type(model).__name__,
-        "revision": getattr(model.config, "_commit_hash", None),
-        "weights_sha256": weights_sha256,
-        "dtype": str(model.dtype).removeprefix("torch."),
-    }
+        origin = {"revision": revision, "trust_remote_code": trust_remote_code}
+        place = str(ensure(ALIASES[name], accept_terms)) if name in ALIASES else name
+        model, notes = load_weights(place, options, origin)
+        tokenizer = load_tokenizer(place, origin)
+    for note in notes:
+        warnings.warn(note, stacklevel=2)
+    with explained(f"model {name!r}"):
+        model = model.to(where).eval()
+    return LoadedModel(model, tokenizer, identify(model, name, fingerprint(name, revision)))
 
 
 def torch_dtype(name: str) -> "torch.dtype":
@@ -76,40 +75,3 @@ def torch_dtype(name: str) -> "torch.dtype":
     if full not in DTYPES:
         raise InputError(f"unknown dtype {name!r}; allowed are {', '.join((*DTYPES, *_SHORT))}")
     return getattr(torch, full)
-
-
-def _load_folder(name: str, options: dict[str, Any]) -> tuple[Any, Any]:
-    from transformers import AutoModelForCausalLM, AutoTokenizer
-
-    try:
-        with quiet_transformers():
-            model = AutoModelForCausalLM.from_pretrained(name, **options)
-    except (OSError, ValueError, KeyError, ImportError) as error:
-        raise ModelError(f"cannot load model {name!r} ({first_line(error)}); --model takes {_choices()}") from error
-    local = Path(name).is_dir()
-    if local and not any(found for pattern in TOKENIZER_FILES for found in Path(name).glob(pattern)):
-        return model, None  # bare weights: --tokens still works
-    try:
-        return model, AutoTokenizer.from_pretrained(name)
-    except Exception as error:  # the tokenizers library raises bare Exceptions for a file it cannot read
-        raise ModelError(
-            f"cannot load the tokenizer of {name!r} ({first_line(error)}); repair it, or remove its files and give "
-            "token ids with --tokens"
-        ) from error
-
-
-def _weights_sha256(folder: Path) -> str | None:
-    """SHA-256 of an alias's GGUF file, of a folder's only weight file, or of several digests; None on the hub."""
-    import hashlib
-
-    if (folder / SOURCE).is_file():
-        return json.loads((folder / SOURCE).read_text(encoding="utf-8"))["weights_sha256"]
-    files = sorted([*folder.glob("*.safetensors"), *folder.glob("*.bin")]) if folder.is_dir() else []
-    digests = [sha256_file(file) for file in files]
-    if len(digests) <= 1:
-        return digests[0] if digests else None
-    return hashlib.sha256("\n".join(digests).encode()).hexdigest()
-
-
-def _choices() -> str:
-    return f"an alias ({', '.join(ALIASES)}), a local folder, a .gguf file or a Hugging Face hub id"

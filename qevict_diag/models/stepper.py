@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from qevict_diag.errors import ModelError
+from qevict_diag.models.causes import explained
 
 # Layers of transformers' caches that hold keys and values alone; a dummy stands for a layer that shares another's.
 _KEYS_ALONE = ("DynamicLayer", "DynamicSlidingWindowLayer", "DummyLayer")
@@ -29,11 +30,13 @@ class Stepper:
         self._model = model
         self._name = "cache" if "cache" in known else "past_key_values"
         self._only_last = {"logits_to_keep": torch.tensor([-1])} if "logits_to_keep" in known else {}
-        self._cache = None if is_hybrid(model) else DynamicCache()
+        with explained(type(model).__name__, verb="run"):
+            self._cache = None if is_hybrid(model) else DynamicCache()
 
     def __call__(self, tokens: Tensor) -> Tensor:
         """Logits [B, vocab] after the next tokens [B, S]."""
-        output = self._model(input_ids=tokens, use_cache=True, **{self._name: self._cache}, **self._only_last)
+        with explained(type(self._model).__name__, verb="run"):
+            output = self._model(input_ids=tokens, use_cache=True, **{self._name: self._cache}, **self._only_last)
         self._cache = output.get(self._name)
         if self._cache is None:
             raise ModelError(

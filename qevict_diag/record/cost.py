@@ -131,10 +131,11 @@ def _seconds_per_flop(layer: LayerPlan, dtype: torch.dtype, device: torch.device
 
 def _seconds(model: Any, options: RecordOptions, traces: int) -> float:
     """A rough time: that of a few prompt tokens and of one single token, times how many there are."""
-    tokens = torch.arange(_TIMED_TOKENS, device=input_device(model))[None] % vocabulary(model)
+    count = min(_TIMED_TOKENS, options.length)
+    tokens = torch.arange(count, device=input_device(model))[None] % vocabulary(model)
     with quiet_model(model):
         _forward_seconds(model, tokens)  # the first pass pays for what comes once
-        chunk, single = _forward_seconds(model, tokens) / _TIMED_TOKENS, _forward_seconds(model, tokens[:, :1])
+        chunk, single = _forward_seconds(model, tokens) / count, _forward_seconds(model, tokens[:, :1])
     batches = -(-traces // options.batch)
     prompt = traces * options.prefill * chunk
     if options.continuation == "teacher":

@@ -15,7 +15,8 @@ from torch import Tensor
 from qevict_diag.attention import fused
 from qevict_diag.errors import InputError
 from qevict_diag.models.intercept import intercept
-from qevict_diag.models.load import identify
+from qevict_diag.models.identity import identify
+from qevict_diag.models.positions import last_position
 from qevict_diag.models.stepper import input_device, quiet_model, vocabulary
 from qevict_diag.progress import Progress, Steps, silent
 from qevict_diag.record.capture import Capture, CapturedLayer
@@ -100,6 +101,12 @@ def check(model: Any, tokenizer: Any, sources: Sequence[Source], options: Record
         raise InputError(f"the model computes in {model.dtype}, which a trace cannot hold; load it in float32")
     if options.fused:
         fused.require(input_device(model))
+    limit = last_position(model)
+    if limit is not None and options.length > limit:
+        raise InputError(
+            f"prompt and continuation need {options.length} positions, {type(model).__name__} has {limit}; "
+            "lower --prefill or --decode"
+        )
     return [tokenize(tokenizer, source, options, vocabulary(model)) for source in sources]
 
 

@@ -1,0 +1,39 @@
+"""Keep transformers quiet while a model is loaded, and keep what it would have said."""
+
+import logging
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+
+@contextmanager
+def quiet_transformers() -> Iterator[list[str]]:
+    """No progress bars, and no warnings on the terminal: they are collected in the list that is given."""
+    os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
+    from transformers.utils import logging as chatter
+
+    said = _Collector()
+    verbosity, bars = chatter.get_verbosity(), chatter.is_progress_bar_enabled()
+    chatter.set_verbosity_warning()
+    chatter.disable_progress_bar()
+    chatter.disable_default_handler()
+    chatter.add_handler(said)
+    try:
+        yield said.messages
+    finally:
+        chatter.remove_handler(said)
+        chatter.enable_default_handler()
+        chatter.set_verbosity(verbosity)
+        if bars:
+            chatter.enable_progress_bar()
+
+
+class _Collector(logging.Handler):
+    """Keeps the messages that are logged."""
+
+    def __init__(self) -> None:
+        super().__init__(logging.WARNING)
+        self.messages: list[str] = []
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self.messages.append(record.getMessage())
