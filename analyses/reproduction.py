@@ -1,13 +1,16 @@
 """What a reproduction of the paper takes: the recordings, and what is measured on them."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from qevict_diag.analyses import importance, promotion
 from qevict_diag.errors import InputError
 from qevict_diag.figures import figure1, tables
+from qevict_diag.measure.models import one_model
 from qevict_diag.measure.traces import Measurements, measure
+from qevict_diag.models.identity import difference
 from qevict_diag.policies.arms import BOUNDED
 from qevict_diag.progress import Progress, part_of
 from qevict_diag.replay.settings import Settings
@@ -70,6 +73,9 @@ class Request:
     model: str = "smollm2-135m"
     continuation: str = "greedy"
     settings: Settings = field(default_factory=Settings)
+    revision: str | None = None
+    trust_remote_code: bool = False
+    accept_terms: Callable[[str], bool] | None = None
     diagnostic: Setting = DIAGNOSTIC
     promotion: Setting = PROMOTION
     sources: tuple[Source, ...] = field(default_factory=built_in)
@@ -80,42 +86,73 @@ class Request:
 
 
 def record_missing(request: Request, settings: Sequence[Setting], progress: Progress) -> dict[str, list[Trace]]:
-    """Record the texts of each setting that have no trace yet, all in one batch, and open all of them."""
-    from qevict_diag.models.load import load
-    from qevict_diag.record import RecordOptions, record
+    """Record the texts of each setting that have no trace yet, all in one batch, and open all of them.
 
-    loaded = None
+    Traces that are there are held against the request before anything is recorded, and so is every setting against the
+    model: one that cannot be recorded is not found out after the others were.
+    """
+    from qevict_diag.models.fingerprint import fingerprint
+
+    known = {"id": request.model} | fingerprint(request.model, request.revision)
+    missing = {
+        setting: [one for one in request.sources if not _path(request, setting, one).exists()] for setting in settings
+    }
     for setting in settings:
-        folder = request.folder(setting)
-        missing = [source for source in request.sources if not (folder / source.name / "manifest.json").exists()]
-        if not missing:
-            continue
-        if loaded is None:
-            progress("loading the model", 0, 1)
-            loaded = load(request.model, device=request.settings.device)
-            progress("loading the model", 1, 1)
-        options = RecordOptions(setting.prefill, setting.decode, request.continuation)  # type: ignore[arg-type]
+        for source in set(request.sources) - set(missing[setting]):
+            _opened(request, setting, source, known)
+    if any(missing.values()):
+        _record(request, missing, progress)
+        known |= fingerprint(request.model, request.revision)  # of a model that was fetched just now
+    opened = {
+        setting.name: [_opened(request, setting, source, known) for source in request.sources] for setting in settings
+    }
+    one_model([trace for traces in opened.values() for trace in traces])
+    return opened
+
+
+def _record(request: Request, missing: Mapping[Setting, Sequence[Source]], progress: Progress) -> None:
+    from qevict_diag.models.load import load
+    from qevict_diag.record import RecordOptions, check, record
+
+    progress("loading the model", 0, 1)
+    loaded = load(
+        request.model,
+        device=request.settings.device,
+        revision=request.revision,
+        trust_remote_code=request.trust_remote_code,
+        accept_terms=request.accept_terms,
+    )
+    progress("loading the model", 1, 1)
+    jobs = [
+        (setting, sources, RecordOptions(setting.prefill, setting.decode, request.continuation))  # type: ignore[arg-type]
+        for setting, sources in missing.items()
+        if sources
+    ]
+    for _, sources, options in jobs:
+        check(loaded.model, loaded.tokenizer, sources, options)
+    for setting, sources, options in jobs:
         record(
-            *(loaded.model, loaded.tokenizer, missing, options),
-            out=folder,
+            *(loaded.model, loaded.tokenizer, sources, options),
+            out=request.folder(setting),
             identity=loaded.identity,
             progress=part_of(progress, f"recording {setting.name}"),
         )
-    return {setting.name: [_opened(request, setting, source) for source in request.sources] for setting in settings}
 
 
-def _opened(request: Request, setting: Setting, source: Source) -> Trace:
-    """Open a trace and check that it is the one that would be recorded now."""
+def _path(request: Request, setting: Setting, source: Source) -> Path:
+    return request.folder(setting) / source.name / "manifest.json"
+
+
+def _opened(request: Request, setting: Setting, source: Source, known: Mapping[str, Any]) -> Trace:
+    """Open a trace and check that it is the one that would be recorded now; ``known`` is who its model should be."""
     trace = Trace.open(request.folder(setting) / source.name)
-    origin = trace.manifest.get("source") or {}
-    found = (trace.model_id, trace.shape.prefill, trace.shape.decode, origin.get("continuation"))
-    wanted = (request.model, setting.prefill, setting.decode, request.continuation)
-    if found != wanted or origin.get("text_sha256") != source.sha256:
-        here, asked = (", ".join(map(str, what)) for what in (found, wanted))
-        raise InputError(
-            f"{trace.path} is a trace of {here}, or of another text, and {asked} is asked for; "
-            "give another --out or move that trace away"
-        )
+    origin = trace.entry("source")
+    found = (trace.shape.prefill, trace.shape.decode, origin.get("continuation"), origin.get("text_sha256"))
+    wanted = (setting.prefill, setting.decode, request.continuation, source.sha256)
+    differs = difference(trace.entry("model"), known)
+    if found != wanted or differs:
+        told = f"another model ({differs})" if differs else "another text, length or continuation"
+        raise InputError(f"{trace.path} was recorded from {told}; give another --out or move that trace away")
     return trace
 
 

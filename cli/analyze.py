@@ -35,7 +35,8 @@ def analyze(
     from qevict_diag.cli.progress import shown
     from qevict_diag.cli.show import check_suffix, print_frame, write_frame
     from qevict_diag.errors import InputError
-    from qevict_diag.measure.traces import measure, metric_names, one_model
+    from qevict_diag.measure.models import one_model
+    from qevict_diag.measure.traces import measure, metric_names
     from qevict_diag.policies.arms import BOUNDED, bounds
     from qevict_diag.policies.catalogue import policies
 

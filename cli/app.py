@@ -1,12 +1,25 @@
 """The command line: `qevict-diag COMMAND`. Each command parses, makes one library call and prints."""
 
 import sys
+import warnings
+from importlib.metadata import version
+from typing import Annotated, Any
 
 import typer
+from typer.core import TyperGroup
 
 from qevict_diag.cli import COMMANDS
+from qevict_diag.cli.renamed import renamed
 from qevict_diag.cli.signals import end_cleanly
 from qevict_diag.errors import QEvictError
+
+
+class _Commands(TyperGroup):
+    """The commands, which still know options by the names of the last release."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        return super().parse_args(ctx, renamed(args))
+
 
 app = typer.Typer(
     name="qevict-diag",
@@ -14,17 +27,41 @@ app = typer.Typer(
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
+    cls=_Commands,
 )
 
 for _name, _command in COMMANDS.items():
     app.command(_name)(_command)
 
 
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"qevict-diag {version('qevict-diag')}")
+        raise typer.Exit
+
+
+@app.callback()
+def _general(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version and stop.")
+    ] = False,
+) -> None:
+    pass
+
+
 def main() -> None:
     """Run the command line; a library error is one line on stderr and exit 1. Ctrl-C exits with 130."""
     end_cleanly()
     try:
-        app()
+        with warnings.catch_warnings():
+            warnings.showwarning = _note
+            app()
     except QEvictError as error:
         typer.echo(f"error: {error}", err=True)
         sys.exit(1)
+
+
+def _note(message: Warning | str, category: type[Warning], filename: str, lineno: int, *rest: Any) -> None:
+    """A warning in one line; what is meant for programmers says where it comes from."""
+    where = "" if category is UserWarning else f"{filename}:{lineno}: {category.__name__}: "
+    typer.echo(f"note: {where}{message}", err=True)

@@ -29,7 +29,8 @@ def figure(
     from qevict_diag.figures import figure1
     from qevict_diag.figures import returns as returns_figure
     from qevict_diag.figures.style import picture_kind, save
-    from qevict_diag.measure.traces import measure, one_model
+    from qevict_diag.measure.models import one_model
+    from qevict_diag.measure.traces import measure
     from qevict_diag.policies.catalogue import policies
 
     known = {

@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from qevict_diag.replay.settings import Settings
     from qevict_diag.trace.trace import Trace
 
@@ -26,7 +28,10 @@ Horizon = Annotated[int, typer.Option(help="Horizon of Future Missed Mass in dec
 Inactive = Annotated[int, typer.Option(help="Events after which an inactive episode counts for Global LIR.")]
 ReadingChoices = Annotated[list[str] | None, typer.Option("--reading", help="NAME=VALUE; see `readings`.")]
 Device = Annotated[str, typer.Option(help="Torch device: cpu, cuda, cuda:1, ...")]
-Precision = Annotated[str, typer.Option("--dtype", help="Arithmetic: float32 or float64.")]
+Precision = Annotated[str, typer.Option("--arithmetic", help="Compute in float32 or float64.")]
+Revision = Annotated[str | None, typer.Option(help="Branch, tag or commit of a hub id.")]
+RemoteCode = Annotated[bool, typer.Option("--trust-remote-code", help="Run the code that comes with the model.")]
+Terms = Annotated[bool, typer.Option("--accept-terms", help="Accept a built-in model's conditions of use.")]
 OneModel = Annotated[str | None, typer.Option("--model", help="Which model, in a sweep of several.")]
 Partial = Annotated[bool, typer.Option("--partial", help="Take what is there of an unfinished sweep.")]
 Quiet = Annotated[bool, typer.Option("--quiet", help="No progress bar.")]
@@ -85,7 +90,7 @@ def settings(given: Mapping[str, Any]) -> "Settings":
 
     chosen = {name: default for name, (_, default) in SHARED.items()} | dict(given)
     if chosen["dtype"] not in ("float32", "float64"):
-        raise InputError(f"dtype {chosen['dtype']!r}: allowed are float32 and float64")
+        raise InputError(f"arithmetic {chosen['dtype']!r}: allowed are float32 and float64")
     ratio, fraction = exact(chosen["budget"]), exact(chosen["quantized_fraction"], "quantized fraction")
     return Settings(
         budget=Budget(ratio, fraction, chosen["bits"], chosen["sinks"], chosen["recent"]),
@@ -93,6 +98,16 @@ def settings(given: Mapping[str, Any]) -> "Settings":
         dtype=getattr(torch, chosen["dtype"]),
         **{name: chosen[name] for name in ("horizon", "min_inactive", "device")},
     )
+
+
+def show_terms(accepted: bool) -> "Callable[[str], bool]":
+    """Print a model's conditions of use, and say whether they were ``accepted`` beforehand."""
+
+    def show(terms: str) -> bool:
+        typer.echo(terms)
+        return accepted
+
+    return show
 
 
 def open_traces(paths: list[Path], *, one_length: bool = True) -> "list[Trace]":

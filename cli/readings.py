@@ -39,7 +39,7 @@ def readings(
     from qevict_diag.analyses.claims import sensitivity
     from qevict_diag.cli.progress import shown
     from qevict_diag.cli.show import print_frame
-    from qevict_diag.measure.traces import one_model
+    from qevict_diag.measure.models import one_model
 
     if not traces:
         print_frame(_catalogue(), as_json=as_json)

@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from qevict_diag.cli.options import RemoteCode, Revision, Terms, show_terms
+
 if TYPE_CHECKING:
     from qevict_diag.record import Plan
     from qevict_diag.texts.source import Source
@@ -40,7 +42,9 @@ def record(
     store_attention: Annotated[
         bool, typer.Option("--store-attention", help="Store the decode rows too (large).")
     ] = False,
-    dtype: Annotated[str | None, typer.Option(help="Store queries, keys, values as fp16 or bf16.")] = None,
+    store_dtype: Annotated[
+        str | None, typer.Option(help="Store queries, keys, values as fp16 or bf16. Default: as the model ran.")
+    ] = None,
     prompt_queries: Annotated[str, typer.Option(help="How many of the last prompt queries to store, or all.")] = "64",
     column_sums: Annotated[
         str, typer.Option(help="exact, fused (CUDA), or probes:10% of the queries at random.")
@@ -55,12 +59,12 @@ def record(
     backend: Annotated[
         str | None, typer.Option(help="Attention implementation: sdpa, eager, flash_attention_2.")
     ] = None,
-    load_dtype: Annotated[
+    run_dtype: Annotated[
         str | None, typer.Option(help="Run the model in fp32, fp16 or bf16. Default: its own.")
     ] = None,
-    accept_terms: Annotated[
-        bool, typer.Option("--accept-terms", help="Accept a built-in model's conditions of use.")
-    ] = False,
+    revision: Revision = None,
+    trust_remote_code: RemoteCode = False,
+    accept_terms: Terms = False,
     resume: Annotated[bool, typer.Option("--resume", help="Keep traces that are there and record the rest.")] = False,
     plan: Annotated[bool, typer.Option("--plan", help="Say what it will cost and stop.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
@@ -85,7 +89,7 @@ def record(
         layers=None if layers is None else parse_numbers(layers, "layers"),
         heads=None if heads is None else parse_numbers(heads, "heads"),
         store_attention=store_attention,
-        dtype=None if dtype is None else str(torch_dtype(dtype)).removeprefix("torch."),
+        dtype=None if store_dtype is None else str(torch_dtype(store_dtype)).removeprefix("torch."),
         prompt_queries=_count(prompt_queries),
         probes=None if column_sums == "fused" else parse_probes(column_sums),
         fused=column_sums == "fused",
@@ -94,7 +98,15 @@ def record(
         block_bytes=block << 20,
         redact_text=redact_text,
     )
-    loaded = load(model, dtype=load_dtype, device=device, backend=backend, accept_terms=_terms(accept_terms))
+    loaded = load(
+        model,
+        dtype=run_dtype,
+        device=device,
+        backend=backend,
+        revision=revision,
+        trust_remote_code=trust_remote_code,
+        accept_terms=show_terms(accept_terms),
+    )
     sources = chat_messages(sources, loaded.tokenizer) if chat else sources
     if plan:
         check(loaded.model, loaded.tokenizer, sources, options)
@@ -132,14 +144,6 @@ def _count(text: str) -> int:
     if not text.isdecimal():
         raise InputError(f"--prompt-queries {text!r}; give a number or all")
     return int(text)
-
-
-def _terms(accepted: bool):
-    def show(terms: str) -> bool:
-        typer.echo(terms)
-        return accepted
-
-    return show
 
 
 def _print_plan(plan: "Plan", as_json: bool) -> None:

@@ -23,6 +23,9 @@ def reproduce(
     ] = "greedy",
     *,
     settings: "Settings",
+    revision: options.Revision = None,
+    trust_remote_code: options.RemoteCode = False,
+    accept_terms: options.Terms = False,
     as_json: options.AsJson = False,
     quiet: options.Quiet = False,
 ) -> None:
@@ -32,7 +35,8 @@ def reproduce(
     from qevict_diag.figures.report.write import as_json_text
     from qevict_diag.figures.report.write import reproduce as make
 
-    request = Request(out, model, continuation, settings)
+    terms = options.show_terms(accept_terms)
+    request = Request(out, model, continuation, settings, revision, trust_remote_code, terms)
     with shown(quiet or as_json, keep=True) as progress:
         made = make(request, progress)
     if as_json:

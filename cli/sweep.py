@@ -64,7 +64,7 @@ def sweep(
     quiet: options.Quiet = False,
 ) -> None:
     """Measure every policy at every combination of budget, window, quantized fraction, bits and reading."""
-    from qevict_diag.measure.traces import one_model
+    from qevict_diag.measure.models import one_model
     from qevict_diag.sweep import Engine, Sweep
     from qevict_diag.sweep import plan as estimate
     from qevict_diag.sweep.grid import Options

@@ -32,7 +32,7 @@ def table(
     from qevict_diag import files
     from qevict_diag.figures import tables
     from qevict_diag.figures.tables.formats import form_of, render_all
-    from qevict_diag.measure.traces import one_model
+    from qevict_diag.measure.models import one_model
 
     form = form_of("json" if as_json else form, out)
     names = tables.names_of(number, form)

@@ -69,7 +69,7 @@ def write_gemma3(model, path: Path, describe: Callable[[gguf.GGUFWriter], None] 
 
 
 def _stored(model):
-    """Names and tensors as the converter stores them: tied heads left out, Gemma's norms plus 1, Llama's pairs side by side."""
+    """Tensors as the converter stores them: no tied head, Gemma's norms plus 1, Llama's rotary pairs side by side."""
     config, tied = model.config, model.config.tie_word_embeddings
     for name, tensor in model.state_dict().items():
         if tied and name == "lm_head.weight":

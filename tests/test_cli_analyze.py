@@ -62,7 +62,7 @@ def test_catalogues_print_and_give_json(words):
         (["--reading", "scope=x"], "scope=x"),
         (["--device", "nowhere"], "nowhere"),
         (["--out", "rows.txt"], "rows.txt"),
-        (["--dtype", "int8"], "int8"),
+        (["--arithmetic", "int8"], "int8"),
     ],
 )
 def test_bad_input_is_one_error(traces, words, said):

@@ -63,7 +63,7 @@ def trace(run, model, tokens, tmp_path):
 
 def test_record_writes_a_trace_and_says_where(run, model, tokens, tmp_path):
     words = ["--model", model, "--tokens", tokens, "--prefill", 24, "--decode", 6, "--out", tmp_path / "t"]
-    code, out, err = run("record", *words, "--layers", "0,2-3", "--prompt-queries", "all", "--dtype", "fp16")
+    code, out, err = run("record", *words, "--layers", "0,2-3", "--prompt-queries", "all", "--store-dtype", "fp16")
     assert code == 0, err
     assert "24+6 tokens" in out
     assert "4-grams distinct" in out
@@ -131,7 +131,7 @@ ERRORS = {
     "continuation": (["--continuation", "beam"], "allowed are greedy, sample, teacher"),
     "layers": (["--layers", "9"], "layers [9] do not attend"),
     "layer list": (["--layers", "x"], "write numbers and ascending ranges"),
-    "dtype": (["--dtype", "int3"], "unknown dtype 'int3'"),
+    "dtype": (["--store-dtype", "int3"], "unknown dtype 'int3'"),
     "prompt queries": (["--prompt-queries", "some"], "give a number or all"),
     "model": (["--model", "./no-such-model"], "--model takes an alias"),
 }

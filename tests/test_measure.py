@@ -12,7 +12,8 @@ from qevict_diag.cache.budget import Budget
 from qevict_diag.errors import InputError, MetricError, TraceError
 from qevict_diag.frames import BYTES, DECISIONS, MEASUREMENTS
 from qevict_diag.measure.decisions import all_decisions
-from qevict_diag.measure.traces import measure, metric_names, one_model
+from qevict_diag.measure.models import one_model
+from qevict_diag.measure.traces import measure, metric_names
 from qevict_diag.metrics.fmm import fmm_rows
 from qevict_diag.metrics.mass_share import mass_share_rows
 from qevict_diag.metrics.selection import oracle_selection, universe
@@ -124,7 +125,7 @@ def test_a_query_that_gives_the_kept_windows_nothing_is_no_silent_nan():
     """All its attention on evicted windows: refused where that may be underflow, exactly nothing in float64."""
     trace = random_trace(3, prefill=60, decode=64, layers=1, spread=20.0)
     settings = replace(SETTINGS, budget=Budget("3/8", sinks=3, recent=4))
-    with pytest.raises(MetricError, match="use --dtype float64"):
+    with pytest.raises(MetricError, match="use --arithmetic float64"):
         measure([trace], ["R2"], ["fmm"], settings)
     found = replay(trace, [policy("R2")], replace(settings, dtype=torch.float64))[0]
     assert torch.isfinite(found.seen.missed).all()

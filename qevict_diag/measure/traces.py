@@ -11,6 +11,7 @@ import polars as pl
 from qevict_diag.errors import InputError, within
 from qevict_diag.frames import MEASUREMENTS, conform, peaks
 from qevict_diag.measure.bytes import byte_use
+from qevict_diag.measure.models import model_names
 from qevict_diag.metrics import METRICS, ROWS
 from qevict_diag.policies.catalogue import policy
 from qevict_diag.policies.policy import Policy
@@ -67,26 +68,13 @@ def measure(
             )
     finished = Steps(progress, "replaying", sum(len(trace.layers) for trace in traces))
     measured, used = [], []
-    for trace in traces:
+    for trace, model in zip(traces, model_names(traces), strict=True):
         for block in replay_blocks(trace, asked, settings):
             for run, (_, names) in zip(block, wanted, strict=True):
-                measured.append(measure_replay(run, names, min_inactive, trace.name, trace.model_id))
+                measured.append(measure_replay(run, names, min_inactive, trace.name, model))
                 used.append(byte_use(run, trace.name))
             finished(len(block[0].layers))
     return Measurements(pl.concat(measured), peaks(pl.concat(used).lazy()).collect())
-
-
-def one_model(traces: Sequence[Recorded], unless: str = "") -> None:
-    """Refuse traces of different models: their numbers are not samples of one thing (InputError).
-
-    ``unless`` names the option that allows it, where a command has one.
-    """
-    models = sorted({trace.model_id for trace in traces})
-    if len(models) > 1:
-        raise InputError(
-            f"traces of {len(models)} models ({', '.join(models)}); take one at a time"
-            + (f", or give {unless}" if unless else "")
-        )
 
 
 def metric_names(metrics: Sequence[str]) -> tuple[str, ...]:

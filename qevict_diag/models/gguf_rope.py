@@ -232,7 +232,9 @@ def _kept(known: dict[str, Any], wanted: dict[str, Any]) -> dict[str, Any]:
 def _rotations(module: Any) -> list[tuple[Any, float]]:
     """Frequencies and magnitude of every kind that a rotary module holds."""
     buffers = [(_FREQUENCIES.fullmatch(name), value) for name, value in module.named_buffers(recurse=False)]
-    kinds = [(match[1] or "", value) for match, value in buffers if match and not match[0].endswith("original_inv_freq")]
+    kinds = [
+        (match[1] or "", value) for match, value in buffers if match and not match[0].endswith("original_inv_freq")
+    ]
     return [(value, getattr(module, f"{kind}attention_scaling", 1.0)) for kind, value in kinds]
 
 
@@ -240,5 +242,7 @@ def _agrees(rotation: Rotation, frequencies: Any, magnitude: float) -> bool:
     import torch
 
     wanted = rotation.frequencies()
-    same = frequencies.shape == wanted.shape and torch.allclose(frequencies.double().cpu(), wanted, rtol=1e-5, atol=1e-12)
+    same = frequencies.shape == wanted.shape and torch.allclose(
+        frequencies.double().cpu(), wanted, rtol=1e-5, atol=1e-12
+    )
     return same and math.isclose(magnitude, rotation.magnitude, rel_tol=1e-5)

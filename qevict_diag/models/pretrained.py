@@ -79,7 +79,9 @@ def base_of(adapter: Path) -> str:
 
 def _refuse_unusable_adapter(name: str) -> None:
     if needs := missing_packages("peft"):
-        raise ModelError(f"{name} is an adapter, which needs packages that are not installed: pip install {' '.join(needs)}")
+        raise ModelError(
+            f"{name} is an adapter, which needs packages that are not installed: pip install {' '.join(needs)}"
+        )
     if (Path(name) / "config.json").is_file():
         raise ModelError(
             f"{name} holds a model and an adapter of it; move the adapter into a folder of its own, whose {ADAPTER} "

@@ -37,10 +37,10 @@ class LoadingReport:
         if self.misshapen:
             raise ModelError(f"{name}: {listed(self.misshapen)}; give weights that belong to its config")
         if self.missing:
-            instead = f" (they hold {listed(self.surplus)} instead)" if self.surplus else ""
+            told = listed(self.missing) + (f" (they hold {listed(self.surplus)} instead)" if self.surplus else "")
             raise ModelError(
-                f"the files of {name} lack {len(self.missing)} of the model's weights: {listed(self.missing)}{instead}; "
-                "give whole weights that belong to its config"
+                f"the files of {name} lack {len(self.missing)} of the model's weights: {told}; give whole weights that "
+                "belong to its config"
             )
         if self.packed:
             raise ModelError(

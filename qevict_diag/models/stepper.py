@@ -21,11 +21,14 @@ class Stepper:
     The cache is a plain DynamicCache, in which sliding layers keep every key; a model with layers that do not attend
     (LFM2, Qwen3-Next) makes its own. The cache's argument has two names across releases of transformers. The last
     position is asked for by its index: told how many, Gemma 4 leaves the prompt out of layers that share their keys.
+    ModelError for a model that is no decoder, or cannot be run so.
     """
 
     def __init__(self, model: Any) -> None:
         from transformers import DynamicCache
 
+        if getattr(model.config, "is_encoder_decoder", False):
+            raise ModelError(f"{type(model).__name__} is an encoder-decoder; only decoder models can be recorded")
         known = inspect.signature(model.forward).parameters
         self._model = model
         self._name = "cache" if "cache" in known else "past_key_values"

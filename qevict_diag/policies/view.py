@@ -118,7 +118,8 @@ def reciprocal(normalizer: Tensor) -> Tensor:
         return 1 / normalizer
     if normalizer.dtype != torch.float64:
         raise MetricError(
-            "a query gives what the policy keeps less attention than single precision can hold; use --dtype float64"
+            "a query gives what the policy keeps less attention than single precision can hold; "
+            "use --arithmetic float64"
         )
     return torch.where(normalizer > 0, 1 / normalizer, 0)
 

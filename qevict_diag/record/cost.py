@@ -96,7 +96,7 @@ def refuse_full_disk(plan: Plan, out: Path) -> None:
     if plan.bytes_total > plan.bytes_free:
         raise InputError(
             f"{plan.traces} traces need {plan.bytes_total / 1e9:.2f} GB, {out} has {plan.bytes_free / 1e9:.2f} GB; "
-            "record fewer layers (--layers) or heads (--heads), in fp16 (--dtype fp16), or choose another --out"
+            "record fewer layers (--layers) or heads (--heads), in fp16 (--store-dtype fp16), or choose another --out"
         )
 
 

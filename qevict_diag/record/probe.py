@@ -34,8 +34,6 @@ def probe(model: Any) -> tuple[LayerPlan, ...]:
     ModelError when the model cannot be recorded: its attention never goes through transformers' attention interface
     (falcon, bloom, mpt), it is no decoder, or it adds a bias to its logits.
     """
-    if getattr(model.config, "is_encoder_decoder", False):
-        raise ModelError(f"{type(model).__name__} is an encoder-decoder; only decoder models can be recorded")
     seen = _Seen()
     tokens = torch.arange(TOKENS, device=input_device(model))[None] % vocabulary(model)
     with quiet_model(model), watch_rotary(model, seen.rotary), intercept(model, seen.attention):

@@ -15,7 +15,7 @@ from torch import Tensor
 from qevict_diag.attention import fused
 from qevict_diag.errors import InputError
 from qevict_diag.models.intercept import intercept
-from qevict_diag.models.identity import identify
+from qevict_diag.models.identity import difference, identify
 from qevict_diag.models.positions import last_position
 from qevict_diag.models.stepper import input_device, quiet_model, vocabulary
 from qevict_diag.progress import Progress, Steps, silent
@@ -128,11 +128,11 @@ def _is_done(source: Source, target: Path, options: RecordOptions, who: Mapping[
     if not target.exists():
         return False
     trace = Trace.open(target)
-    found = trace.entry("source").get("text_sha256"), trace.entry("model"), trace.entry("recorder").get("options")
+    found = trace.entry("source").get("text_sha256"), trace.entry("recorder").get("options")
     text = None if options.redact_text else source.sha256
     if options.redact_text:
         warnings.warn(f"{target} is redacted and kept by its name; its text was not compared", stacklevel=4)
-    if found != (text, dict(who), json.loads(json.dumps(asdict(options)))):
+    if found != (text, json.loads(json.dumps(asdict(options)))) or difference(trace.entry("model"), who):
         raise InputError(
             f"{target} was recorded from another text, model or options; choose another --out to keep both"
         )

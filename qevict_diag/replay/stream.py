@@ -86,7 +86,8 @@ def _nested_masses(history: Tensor, grids: dict[int, Grid]) -> dict[int, Tensor]
 def _finite(mass: Tensor) -> Tensor:
     if not bool(torch.isfinite(mass.sum())):
         raise MetricError(
-            "logits of the dequantized keys exceed the recorded normalizer beyond this precision; use --dtype float64"
+            "logits of the dequantized keys exceed the recorded normalizer beyond this precision; "
+            "use --arithmetic float64"
         )
     return mass
 

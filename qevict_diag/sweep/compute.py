@@ -54,9 +54,9 @@ def compute(task: Task) -> Result:
         for block in replay_blocks(trace, asked, settings, task.layers):
             for arm, run in zip(arms, block, strict=True):
                 swept = _swept(task, arm, run)
-                frame = measure_replay(run, options.metrics, options.min_inactive, trace.name, trace.model_id)
+                frame = measure_replay(run, options.metrics, options.min_inactive, trace.name, task.model)
                 measured.append(frame.with_columns(**swept))
-                used.append(byte_use(run, trace.name).with_columns(model=pl.lit(trace.model_id), **swept))
+                used.append(byte_use(run, trace.name).with_columns(model=pl.lit(task.model), **swept))
     return Result(pl.concat(measured).select([*MEASUREMENTS, *SWEPT]), pl.concat(used).select(list(SWEPT_BYTES)))
 
 

@@ -14,6 +14,7 @@ from itertools import product
 from typing import Any
 
 from qevict_diag.errors import BudgetError, InputError
+from qevict_diag.measure.models import model_names
 from qevict_diag.replay.plan import make_plan
 from qevict_diag.sweep.grid import Options, Setting, Sweep
 from qevict_diag.trace.trace import Trace
@@ -24,10 +25,14 @@ SHOWN = 3  # misfits named in an error
 
 @dataclass(frozen=True)
 class Task:
-    """One setting on a block of layers of one trace; ``identity`` is that of the trace's contents."""
+    """One setting on a block of layers of one trace.
+
+    ``identity`` is that of the trace's contents, ``model`` the name of its model among the sweep's.
+    """
 
     trace: str
     identity: str
+    model: str
     layers: tuple[int, ...]
     setting: Setting
     options: Options
@@ -63,8 +68,8 @@ def tasks(sweep: Sweep, traces: Sequence[Trace]) -> tuple[Task, ...]:
         raise BudgetError(_impossible(found, len(traces) * len(sweep.settings())))
     skipped = {(misfit.trace, misfit.setting) for misfit in found}
     return tuple(
-        Task(str(trace.path), identity(trace), layers, setting, sweep.options)
-        for trace in traces
+        Task(str(trace.path), identity(trace), model, layers, setting, sweep.options)
+        for trace, model in zip(traces, model_names(traces), strict=True)
         for setting in sweep.settings()
         if (str(trace.path), setting) not in skipped
         for layers in _blocks(trace.layers, sweep.layers_per_task)
@@ -105,8 +110,8 @@ def program() -> str:
 def tell_apart(traces: Sequence[Trace]) -> None:
     """Refuse two traces of one model under one name: their rows could not be told apart (InputError)."""
     seen: dict[tuple[str, str], Trace] = {}
-    for trace in traces:
-        other = seen.setdefault((trace.model_id, trace.name), trace)
+    for trace, model in zip(traces, model_names(traces), strict=True):
+        other = seen.setdefault((model, trace.name), trace)
         if other is not trace:
             raise InputError(
                 f"two traces are called {trace.name} ({other.path} and {trace.path}); rename one folder, or sweep them "
