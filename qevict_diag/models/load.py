@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from qevict_diag.devices import torch_device
-from qevict_diag.errors import InputError, ModelError
+from qevict_diag.errors import InputError
 from qevict_diag.models.aliases import ALIASES
 from qevict_diag.models.causes import explained, is_folder
 from qevict_diag.models.fetch import ensure

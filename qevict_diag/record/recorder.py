@@ -14,8 +14,8 @@ from torch import Tensor
 
 from qevict_diag.attention import fused
 from qevict_diag.errors import InputError
-from qevict_diag.models.intercept import intercept
 from qevict_diag.models.identity import difference, identify
+from qevict_diag.models.intercept import intercept
 from qevict_diag.models.positions import last_position
 from qevict_diag.models.stepper import input_device, quiet_model, vocabulary
 from qevict_diag.progress import Progress, Steps, silent
