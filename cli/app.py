@@ -3,7 +3,7 @@
 import sys
 import warnings
 from importlib.metadata import version
-from typing import Annotated, Any
+from typing import Annotated, Any, TextIO
 
 import typer
 from typer.core import TyperGroup
@@ -61,7 +61,14 @@ def main() -> None:
         sys.exit(1)
 
 
-def _note(message: Warning | str, category: type[Warning], filename: str, lineno: int, *rest: Any) -> None:
+def _note(
+    message: Warning | str,
+    category: type[Warning],
+    filename: str,
+    lineno: int,
+    file: TextIO | None = None,
+    line: str | None = None,
+) -> None:
     """A warning in one line; what is meant for programmers says where it comes from."""
     where = "" if category is UserWarning else f"{filename}:{lineno}: {category.__name__}: "
     typer.echo(f"note: {where}{message}", err=True)

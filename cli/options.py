@@ -9,8 +9,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from qevict_diag.replay.settings import Settings
     from qevict_diag.trace.trace import Trace
 
@@ -100,7 +98,7 @@ def settings(given: Mapping[str, Any]) -> "Settings":
     )
 
 
-def show_terms(accepted: bool) -> "Callable[[str], bool]":
+def show_terms(accepted: bool) -> Callable[[str], bool]:
     """Print a model's conditions of use, and say whether they were ``accepted`` beforehand."""
 
     def show(terms: str) -> bool:

@@ -28,15 +28,16 @@ def load_gguf(path: Path, **options: Any) -> tuple[Any, Any, list[str]]:
     _refuse_adapter_beside(path)
     if options.get("dtype", "auto") == "auto":
         options["dtype"] = torch.float32
-    where = {"pretrained_model_name_or_path": str(path.parent), "gguf_file": path.name, "trust_remote_code": False}
+    where: Any = {"pretrained_model_name_or_path": str(path.parent), "gguf_file": path.name, "trust_remote_code": False}
     with quiet_transformers() as said, explained(str(path), said):
         file = _open(path)
         config = AutoConfig.from_pretrained(**where)
         rope = GgufRope.read(file, config)
         rope.carry_into(config)
-        model, info = AutoModelForCausalLM.from_pretrained(
+        loaded: Any = AutoModelForCausalLM.from_pretrained(
             **where, **options, config=config, output_loading_info=True, ignore_mismatched_sizes=True
         )
+        model, info = loaded
         report = LoadingReport.of(info, model)
     report.refuse_incomplete(str(path))
     rope.refuse_other(model)

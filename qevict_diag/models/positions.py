@@ -43,6 +43,5 @@ def _is_consecutive(index: Tensor) -> bool:
 def _table_lengths(model: Any) -> list[int]:
     """The config's number of positions if some buffer has a side of that length."""
     config = model.config.get_text_config()
-    limits = {getattr(config, name, None) for name in _LIMITS} - {None}
     sides = {side for buffer in model.buffers() if buffer.ndim > 1 for side in buffer.shape}
-    return [int(limit) for limit in limits if limit in sides]
+    return [limit for name in _LIMITS if (limit := getattr(config, name, None)) in sides]
