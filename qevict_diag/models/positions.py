@@ -44,4 +44,4 @@ def _table_lengths(model: Any) -> list[int]:
     """The config's number of positions if some buffer has a side of that length."""
     config = model.config.get_text_config()
     sides = {side for buffer in model.buffers() if buffer.ndim > 1 for side in buffer.shape}
-    return [limit for name in _LIMITS if (limit := getattr(config, name, None)) in sides]
+    return [getattr(config, name) for name in _LIMITS if getattr(config, name, None) in sides]
