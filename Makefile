@@ -4,7 +4,7 @@ VENV ?= .venv
 OUT ?= out
 BIN = $(VENV)/bin
 
-.PHONY: demo test lint types fuzz releases ray bench install
+.PHONY: demo test lint types fuzz coverage releases ray bench install
 
 demo: install
 	$(BIN)/qevict-diag reproduce --out $(OUT)/
@@ -23,9 +23,13 @@ types: install
 	$(BIN)/pip install --quiet --no-deps --target build/types .
 	cd build/types && $(abspath $(BIN))/mypy --config-file $(CURDIR)/pyproject.toml -p qevict_diag
 
-# Long runs: ten thousand mutated traces; the recorder under four releases of transformers; costs as ratios.
+# Long runs: ten thousand mutated traces; how often intervals cover the truth; the recorder under four releases of
+# transformers; costs as ratios.
 fuzz: install
 	$(BIN)/python tests/fuzz_trace.py 10000
+
+coverage: install
+	$(BIN)/python tests/interval_coverage.py 20000
 
 releases: install
 	$(BIN)/nox

@@ -1,9 +1,9 @@
 """From measurement rows to cells (article, layer), and from cells to estimates with intervals.
 
 Every aggregate of the paper is a ratio of two sums over cells. A *mean* adds up the values and counts them, undefined
-ones (NaN) in neither sum; a *pooled* rate adds up numerators and denominators (definitions.md, section 7). Both
-then go through the same two-level bootstrap, whose draws depend only on the seed and the grid of cells: estimates that
-share a grid share their draws, so differences between them are paired.
+ones (NaN) in neither sum; a *pooled* rate adds up numerators and denominators (definitions.md, section 7). Both are
+then summed over layers, which are all there are, and get their interval over articles, which are the sample
+(section 12). How much a number varies over layers stands beside it as ``layer_sd``.
 """
 
 from collections.abc import Sequence
@@ -14,12 +14,10 @@ import numpy as np
 import polars as pl
 
 from qevict_diag.errors import MetricError
-from qevict_diag.statistics import intervals
-from qevict_diag.statistics.intervals import Floats
+from qevict_diag.statistics.intervals import Combine, Floats, Statistic, itself, over_articles, ratios
 
 How = Literal["mean", "pooled"]
 
-SEED = 20250607
 INTERVAL = {
     "estimate": pl.Float64,
     "low": pl.Float64,
@@ -27,24 +25,26 @@ INTERVAL = {
     "method": pl.String,
     "n": pl.Int64,
     "layers": pl.Int64,
+    "layer_sd": pl.Float64,
     "count": pl.Int64,
     "undefined": pl.Int64,
 }
 
 
-@dataclass(frozen=True, eq=False)
-class Grid:
-    """The articles and layers that all estimates of one question share, and the bootstrap draws over them."""
+_SUMS = ("numerator", "denominator", "count", "undefined")
+
+
+@dataclass(frozen=True)
+class Sample:
+    """The articles and layers that all estimates of one question share."""
 
     traces: tuple[str, ...]
     layers: tuple[int, ...]
-    weights: Floats  # [resample, article, layer]
-    seed: int
 
 
 @dataclass(frozen=True, eq=False)
 class Cells:
-    """Sums of one or more quantities over the grid; ``keys`` names the leading axis."""
+    """Sums of one or more quantities over the sample; ``keys`` names the leading axis."""
 
     keys: pl.DataFrame
     numerator: Floats  # [key, article, layer]
@@ -52,15 +52,31 @@ class Cells:
     count: Floats  # rows that are defined
     undefined: Floats  # rows that are not
 
+    def at(self, places: Sequence[int]) -> "Cells":
+        """Some of the quantities, in the order asked for."""
+        index = list(places)
+        return Cells(self.keys[index], *(getattr(self, name)[index] for name in _SUMS))
 
-def grid(frame: pl.DataFrame, seed: int = SEED, resamples: int = intervals.RESAMPLES) -> Grid:
-    """Lay out the cells of ``frame`` and draw the bootstrap weights; MetricError for a frame without rows."""
+    def statistic(self, combine: Combine = itself) -> Statistic:
+        """Combine the quantities into one number over articles; layers are summed over."""
+        return over_articles(self.numerator.sum(axis=2), self.denominator.sum(axis=2), combine)
+
+    def by_layer(self, combine: Combine = itself) -> Floats:
+        """The same number of each layer [layer], all articles together; NaN where it is not defined."""
+        return combine(ratios(self.numerator.sum(axis=1), self.denominator.sum(axis=1)).T)
+
+    def layer_sd(self, combine: Combine = itself) -> float:
+        """Standard deviation of the number over layers, none left to sample; NaN where no layer defines it."""
+        own = self.by_layer(combine)
+        known = own[~np.isnan(own)]
+        return float(known.std()) if known.size else float("nan")
+
+
+def sample(frame: pl.DataFrame) -> Sample:
+    """Articles and layers of ``frame``; MetricError for a frame without rows."""
     if frame.is_empty():
         raise MetricError("no measurement to analyse; measure the policies and metrics that the analysis is about")
-    traces = tuple(sorted(frame["trace"].unique()))
-    layers = tuple(sorted(frame["layer"].drop_nulls().unique()))
-    rng = np.random.default_rng(seed)
-    return Grid(traces, layers, intervals.two_level_weights(len(traces), len(layers), rng, resamples), seed)
+    return Sample(tuple(sorted(frame["trace"].unique())), tuple(sorted(frame["layer"].drop_nulls().unique())))
 
 
 def rows_of(frame: pl.DataFrame, metric: str, **where: str | int) -> pl.DataFrame:
@@ -73,7 +89,7 @@ def rows_of(frame: pl.DataFrame, metric: str, **where: str | int) -> pl.DataFram
     return rows
 
 
-def cells(rows: pl.DataFrame, over: Grid, by: Sequence[str], how: How) -> Cells:
+def cells(rows: pl.DataFrame, over: Sample, by: Sequence[str], how: How) -> Cells:
     """Sum ``rows`` of one metric into the cells of ``over``, one block for each combination of ``by``."""
     defined = pl.col("value").is_not_nan() & pl.col("value").is_not_null()
     top, bottom = (pl.col("value"), pl.lit(1.0)) if how == "mean" else (pl.col("numerator"), pl.col("denominator"))
@@ -88,33 +104,28 @@ def cells(rows: pl.DataFrame, over: Grid, by: Sequence[str], how: How) -> Cells:
     return Cells(keys, *(_scatter(places, sums[name], keys, over) for name in ("top", "bottom", "count", "undefined")))
 
 
-def estimates(rows: pl.DataFrame, over: Grid, by: Sequence[str], how: How) -> pl.DataFrame:
+def estimates(rows: pl.DataFrame, over: Sample, by: Sequence[str], how: How) -> pl.DataFrame:
     """Estimate and 95% interval for each combination of ``by``: the columns of ``by``, then those of `INTERVAL`."""
     return described(cells(rows, over, by, how), over)
 
 
-def described(of: Cells, over: Grid) -> pl.DataFrame:
+def described(of: Cells, over: Sample) -> pl.DataFrame:
     """Turn cells into rows with an interval each."""
-    found = [intervals.two_level(num, den, over.weights) for num, den in zip(of.numerator, of.denominator, strict=True)]
-    counts = zip(of.count.sum((1, 2)), of.undefined.sum((1, 2)), strict=True)
-    table = [
-        (i.estimate, i.low, i.high, i.method, i.n, len(over.layers), int(count), int(undefined))
-        for i, (count, undefined) in zip(found, counts, strict=True)
-    ]
+    table = [_described(of.at([place]), over) for place in range(len(of.keys))]
     return of.keys.hstack(pl.DataFrame(table, schema=INTERVAL, orient="row"))
 
 
-def pooled_ratios(of: Cells, over: Grid) -> tuple[Floats, Floats, Floats]:
-    """Ratios of sums [key] over all cells, their bootstrap draws [resample, key], and by article [article, key].
+def _described(one: Cells, over: Sample) -> tuple[float | str | int, ...]:
+    interval = one.statistic().interval()
+    counts = (int(one.count.sum()), int(one.undefined.sum()))
+    limits = (interval.estimate, interval.low, interval.high, interval.method, interval.n)
+    return (*limits, len(over.layers), one.layer_sd(), *counts)
 
-    NaN where nothing was counted.
-    """
-    draws = [intervals.resampled_sums(part, over.weights) for part in (of.numerator, of.denominator)]
-    return (
-        intervals.ratios(of.numerator.sum((1, 2)), of.denominator.sum((1, 2))),
-        intervals.ratios(draws[0], draws[1]),
-        intervals.ratios(of.numerator.sum(2).T, of.denominator.sum(2).T),
-    )
+
+def stacked(parts: Sequence[Cells]) -> Cells:
+    """Quantities of one sample one after the other, to be combined."""
+    blocks = [np.concatenate([getattr(part, name) for part in parts]) for name in _SUMS]
+    return Cells(pl.concat([part.keys for part in parts]), *blocks)
 
 
 def window_of(rows: pl.DataFrame) -> pl.DataFrame:
@@ -123,7 +134,7 @@ def window_of(rows: pl.DataFrame) -> pl.DataFrame:
     return later.group_by("policy").agg((pl.col("step") // pl.col("event")).first().alias("window"))
 
 
-def _places(sums: pl.DataFrame, keys: pl.DataFrame, over: Grid, by: Sequence[str]) -> tuple[Floats, ...]:
+def _places(sums: pl.DataFrame, keys: pl.DataFrame, over: Sample, by: Sequence[str]) -> tuple[Floats, ...]:
     """Index of each row of ``sums`` on the three axes [key, article, layer]."""
     located = sums.join(keys.with_row_index("at"), on=list(by), how="left", nulls_equal=True, maintain_order="left")
     traces = {trace: index for index, trace in enumerate(over.traces)}
@@ -135,7 +146,7 @@ def _places(sums: pl.DataFrame, keys: pl.DataFrame, over: Grid, by: Sequence[str
     )
 
 
-def _scatter(places: tuple[Floats, ...], values: pl.Series, keys: pl.DataFrame, over: Grid) -> Floats:
+def _scatter(places: tuple[Floats, ...], values: pl.Series, keys: pl.DataFrame, over: Sample) -> Floats:
     block = np.zeros((len(keys), len(over.traces), len(over.layers)))
     block[places] = values.to_numpy()
     return block

@@ -6,18 +6,18 @@ Figure 1(b) and Table 15; paper, section 3 and Appendix I.3.
 import polars as pl
 
 from qevict_diag.analyses import published
-from qevict_diag.analyses.estimates import Grid, How, estimates, grid, rows_of
+from qevict_diag.analyses.estimates import How, Sample, estimates, rows_of, sample
 
 GROUPS = ("full", "quantized", "evicted", "local")
 KEYS = ("policy", "reading", "budget")
 
 
-def mass_shares(frame: pl.DataFrame, over: Grid | None = None) -> pl.DataFrame:
+def mass_shares(frame: pl.DataFrame, over: Sample | None = None) -> pl.DataFrame:
     """Tier-mass shares of each policy, mean over events, layers and traces: policy, group and the interval's.
 
     The four shares of a policy add up to 1. ``published`` has the paper's for R2 and R3.
     """
-    over = over or grid(frame)
+    over = over or sample(frame)
     shares = estimates(rows_of(frame, "mass_share"), over, ("policy", "reading", "budget", "group"), "mean")
     order = pl.col("group").replace_strict({group: index for index, group in enumerate(GROUPS)}, return_dtype=pl.Int64)
     return published.attach(
@@ -28,14 +28,14 @@ def mass_shares(frame: pl.DataFrame, over: Grid | None = None) -> pl.DataFrame:
     )
 
 
-def agreement(frame: pl.DataFrame, over: Grid | None = None) -> pl.DataFrame:
+def agreement(frame: pl.DataFrame, over: Sample | None = None) -> pl.DataFrame:
     """QSA and mass ratio R_Q over the quantized tier, Table 15: one row per policy and statistic.
 
     Statistics: ``qsa`` (mean over events, heads, layers), ``qsa pooled`` (Σ dot products / Σ products of norms),
     ``mass_ratio`` (ratio of sums) and ``mass_ratio mean`` (mean of ratios). Events with fewer than two quantized
     windows or no mass are undefined and only counted.
     """
-    over = over or grid(frame)
+    over = over or sample(frame)
     parts = [
         _statistic(frame, over, "qsa", "mean", "qsa"),
         _statistic(frame, over, "qsa", "pooled", "qsa pooled"),
@@ -45,6 +45,6 @@ def agreement(frame: pl.DataFrame, over: Grid | None = None) -> pl.DataFrame:
     return published.attach(pl.concat(parts), "published", ["statistic", "policy"], published.value)
 
 
-def _statistic(frame: pl.DataFrame, over: Grid, metric: str, how: How, name: str) -> pl.DataFrame:
+def _statistic(frame: pl.DataFrame, over: Sample, metric: str, how: How, name: str) -> pl.DataFrame:
     rows = estimates(rows_of(frame, metric), over, KEYS, how)
     return rows.filter(pl.col("count") > 0).with_columns(statistic=pl.lit(name))

@@ -4,16 +4,18 @@ Table 18; paper, Appendix K. The paper's two conditions use different articles, 
 here both replay the same traces, and the difference is paired.
 """
 
+from dataclasses import replace
 from functools import partial
 
 import numpy as np
 import polars as pl
 
 from qevict_diag.analyses import published
-from qevict_diag.analyses.estimates import Cells, Grid, How, cells, grid, rows_of
+from qevict_diag.analyses.estimates import Cells, How, Sample, cells, rows_of, sample
+from qevict_diag.errors import MetricError
 from qevict_diag.replay.settings import Settings
 from qevict_diag.statistics import intervals
-from qevict_diag.statistics.intervals import Interval
+from qevict_diag.statistics.intervals import Interval, minus
 
 WITH, WITHOUT = "R3", "R3-one-way"
 QUANTITIES: tuple[tuple[str, str, How, str], ...] = (
@@ -42,13 +44,13 @@ COLUMNS = {
 }
 
 
-def compare(frame: pl.DataFrame, settings: Settings | None = None, over: Grid | None = None) -> pl.DataFrame:
+def compare(frame: pl.DataFrame, settings: Settings | None = None, over: Sample | None = None) -> pl.DataFrame:
     """Put R3 without promotion, R3 with it and the paired difference (with - without) side by side, one quantity a row.
 
     ``promotions`` is the number of Q→F transitions over all layers and traces; LIR is the policy's own, pooled, at the
-    settings' m. ``p_holm`` corrects the two-sided bootstrap p-values for the number of quantities.
+    settings' m. ``p_holm`` corrects the two-sided p-values for the number of quantities.
     """
-    over, lag = over or grid(frame), (settings or Settings()).min_inactive
+    over, lag = over or sample(frame), (settings or Settings()).min_inactive
     reading = rows_of(frame, "fmm", policy=WITH)["reading"][0]
     rows = [
         (name, better, *_compared(_pair(frame, over, metric, how, reading, lag), over), reading)
@@ -61,25 +63,29 @@ def compare(frame: pl.DataFrame, settings: Settings | None = None, over: Grid | 
     return table
 
 
-def _pair(frame: pl.DataFrame, over: Grid, metric: str, how: How, reading: str, lag: int) -> list[Cells]:
+def _pair(frame: pl.DataFrame, over: Sample, metric: str, how: How, reading: str, lag: int) -> Cells:
+    """Without promotion first, then with it."""
     where: dict[str, str | int] = {"group": "policy", "lag": lag} if metric == "lir" else {}
-    both = [rows_of(frame, metric, policy=policy, reading=reading, **where) for policy in (WITHOUT, WITH)]
-    found = [cells(rows, over, ("policy",), how) for rows in both]
-    return [_totals(part) for part in found] if metric == "promotions" else found
+    rows = rows_of(frame, metric, reading=reading, **where).filter(pl.col("policy").is_in((WITHOUT, WITH)))
+    found = cells(rows, over, ("policy",), how)
+    names = found.keys["policy"].to_list()
+    missing = [policy for policy in (WITHOUT, WITH) if policy not in names]
+    if missing:
+        raise MetricError(f"no measurement of metric {metric}, policy {' and '.join(missing)}; measure it first")
+    both = found.at([names.index(policy) for policy in (WITHOUT, WITH)])
+    return _totals(both) if metric == "promotions" else both
 
 
 def _totals(part: Cells) -> Cells:
     """Make the ratio a total: with a denominator that adds up to 1, Σ numerator / Σ denominator counts."""
     share = np.full(part.denominator.shape, 1 / part.denominator[0].size)
-    return Cells(part.keys, part.numerator, share, part.count, part.undefined)
+    return replace(part, denominator=share)
 
 
-def _compared(pair: list[Cells], over: Grid) -> tuple[float | int, ...]:
-    sums = [(part.numerator[0], part.denominator[0]) for part in pair]
-    without, with_ = (intervals.two_level(*part, over.weights) for part in sums)
-    change = intervals.paired_difference(sums[1], sums[0], over.weights)
-    limits = [number for part in (without, with_, change.interval) for number in _numbers(part)]
-    return (*limits, change.p_value, without.n, len(over.layers))
+def _compared(pair: Cells, over: Sample) -> tuple[float | int, ...]:
+    parts = [pair.at([0]).statistic(), pair.at([1]).statistic(), pair.at([1, 0]).statistic(minus)]
+    limits = [number for part in parts for number in _numbers(part.interval())]
+    return (*limits, parts[2].p_value(), parts[0].n, len(over.layers))
 
 
 def _numbers(interval: Interval) -> tuple[float, float, float]:

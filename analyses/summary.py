@@ -2,8 +2,8 @@
 
 import polars as pl
 
-from qevict_diag.analyses.estimates import How, estimates, grid
-from qevict_diag.analyses.regret import SCHEMA, regret
+from qevict_diag.analyses.estimates import How, estimates, sample
+from qevict_diag.analyses.regret import MEASURED, SCHEMA, regret
 from qevict_diag.replay.settings import Settings
 
 HOW: dict[str, How] = {
@@ -17,39 +17,47 @@ HOW: dict[str, How] = {
     "promotions": "mean",
 }
 KEYS = ("metric", "policy", "budget", "reading", "group", "lag")
+AGAINST = ("chance", "regret", "closed", "closed_low", "closed_high")
 
 
 def summarize(frame: pl.DataFrame, settings: Settings | None = None) -> pl.DataFrame:
     """Estimate and 95% interval of every metric, policy, group and lag in a `measurements` frame.
 
     Means over events, heads, layers and traces, or ratios of sums where counts are pooled (column ``how``); Global LIR
-    is shown for the settings' m alone. One article gives no interval. Rows of Future Missed Mass also have the regret
-    to the optimum and the share of the gap that the policy closes, where random arm and optimum were measured.
+    is shown for the settings' m alone. One article gives no interval; ``layer_sd`` is the spread over layers.
+    Rows of Future Missed Mass also say what chance would miss, the regret to the optimum and the share of the gap
+    between the two that the policy closes, with its interval, where these were measured.
     """
     lag = (settings or Settings()).min_inactive
     shown = frame.filter(pl.col("metric").is_in(list(HOW)), (pl.col("metric") != "lir") | (pl.col("lag") == lag))
-    over = grid(shown)
+    over = sample(shown)
     parts = []
     for metric, how in HOW.items():
         rows = shown.filter(pl.col("metric") == metric)
         if not rows.is_empty():
             parts.append(estimates(rows, over, KEYS, how).with_columns(how=pl.lit(how)))
     table = pl.concat(parts)
-    missed = shown.filter(pl.col("metric") == "fmm")
-    bounded = pl.DataFrame(schema=SCHEMA) if missed.is_empty() else regret(missed, over)
+    missed = frame.filter(pl.col("metric").is_in(MEASURED))
+    bounded = regret(missed, over) if "fmm" in missed["metric"] else pl.DataFrame(schema=SCHEMA)
     joined = table.join(bounded.with_columns(metric=pl.lit("fmm")), on=("metric", "policy"), how="left")
-    return joined.select(*KEYS, "how", "estimate", "low", "high", "regret", "closed", "count", "undefined", "method")
+    return joined.select(*KEYS, "how", "estimate", "low", "high", "layer_sd", *AGAINST, "count", "undefined", "method")
 
 
 def readable(summary: pl.DataFrame) -> pl.DataFrame:
-    """The same for people: the interval in one column, and only what tells rows apart."""
+    """The same for people: intervals in one column, and only what tells rows apart."""
     changed = [name for name in KEYS if name in ("metric", "policy") or summary[name].n_unique() > 1]
-    numbers = ("estimate", interval_in_words(), "regret", "closed", "how", pl.col("count").alias("rows"), "undefined")
+    against = ("chance", "regret", "closed", _limits("closed_low", "closed_high").alias("closed, 95% interval"))
+    counts = ("how", pl.col("count").alias("rows"), "undefined")
     shown = summary.with_columns(pl.col("reading").replace("", None))
-    return shown.select(*changed, *numbers)
+    return shown.select(*changed, "estimate", interval_in_words(), "layer_sd", *against, *counts)
 
 
 def interval_in_words() -> pl.Expr:
     """``low`` and ``high`` as one column for people; why there is no interval where there is none."""
-    bounds = pl.format("{}–{}", *(pl.col(name).round_sig_figs(4) for name in ("low", "high")))
-    return pl.when(pl.col("low").is_nan()).then(pl.col("method")).otherwise(bounds).alias("95% interval")
+    limits = _limits("low", "high")
+    return pl.when(limits.is_null()).then(pl.col("method")).otherwise(limits).alias("95% interval")
+
+
+def _limits(low: str, high: str) -> pl.Expr:
+    """Two columns as one in words; null where there are no limits."""
+    return pl.format("{} to {}", *(pl.col(name).fill_nan(None).round_sig_figs(4) for name in (low, high)))

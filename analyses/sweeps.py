@@ -2,8 +2,8 @@
 
 import polars as pl
 
-from qevict_diag.analyses.estimates import estimates, grid, rows_of
-from qevict_diag.analyses.regret import SCHEMA, regret
+from qevict_diag.analyses.estimates import estimates, rows_of, sample
+from qevict_diag.analyses.regret import MEASURED, SCHEMA, regret
 from qevict_diag.analyses.summary import HOW
 from qevict_diag.errors import InputError
 from qevict_diag.replay.settings import Settings
@@ -17,15 +17,15 @@ FIRST_LAG = 1  # the lag of transitions that is shown
 def at_settings(frame: pl.DataFrame, metric: str = "fmm", min_inactive: int = Settings.min_inactive) -> pl.DataFrame:
     """Estimate and 95% interval of one metric for every policy at every setting; draws of a random arm are pooled.
 
-    Columns `KEYS`, ``group`` and ``lag`` (m of a LIR) of what is shown, and those of `cells.INTERVAL`. InputError for a
-    sweep of several models, MetricError for a metric that the sweep has not measured.
+    Columns `KEYS`, ``group`` and ``lag`` (m of a LIR) of what is shown, and those of `estimates.INTERVAL`. InputError
+    for a sweep of several models, MetricError for a metric that the sweep has not measured.
     """
     one_model(frame)
     rows = one_group(rows_of(frame, metric), metric)
     lag = {"lir": min_inactive, "transitions": FIRST_LAG}.get(metric)
     if lag is not None:
         rows = rows.filter(pl.col("lag") == lag)
-    shown = estimates(rows, grid(rows), KEYS, HOW[metric])
+    shown = estimates(rows, sample(rows), KEYS, HOW[metric])
     group = pl.lit(GROUPS.get(metric), pl.String).alias("group")
     return shown.select(*KEYS, group, pl.lit(lag, pl.Int32).alias("lag"), pl.exclude(KEYS))
 
@@ -38,7 +38,7 @@ def sweep_table(
     ``used`` is the sweep's byte use. Regret is null where the sweep has not replayed the optimum (`Sweep.regret`).
     """
     found = at_settings(frame, metric, min_inactive).join(bytes_used(used), on=KEYS, how="left", nulls_equal=True)
-    missed = frame.filter(pl.col("metric") == "fmm") if metric == "fmm" else frame.clear()
+    missed = frame.filter(pl.col("metric").is_in(MEASURED)) if metric == "fmm" else frame.clear()
     return found.join(_regrets(missed), on=KEYS, how="left", nulls_equal=True).sort((*AXES, "policy"))
 
 
@@ -61,8 +61,8 @@ def bytes_used(used: pl.DataFrame) -> pl.DataFrame:
 
 
 def _regrets(missed: pl.DataFrame) -> pl.DataFrame:
-    """Regret of every policy at every setting, on one grid of cells."""
-    over = None if missed.is_empty() else grid(missed)
+    """Regret of every policy at every setting, on one sample."""
+    over = None if missed.is_empty() else sample(missed)
     parts = [
         regret(part, over).with_columns(pl.lit(part[name][0], part.schema[name]).alias(name) for name in AXES)
         for part in missed.partition_by(AXES, maintain_order=True)

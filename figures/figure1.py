@@ -1,7 +1,7 @@
 """Figure 1: (a) Future Missed Mass over decoding, churn annotated; (b) where the reference mass of R2 and R3 lies.
 
-Frames of measurements in, figures out. Bands and brackets are 95% intervals of the two-level bootstrap (articles, then
-layers within); with one article there are none. In (b) the thin bars are the published shares of Llama-3.1-8B.
+Frames of measurements in, figures out. Bands and brackets are 95% t intervals over articles;
+with one article there are none. In (b) the thin bars are the published shares of Llama-3.1-8B.
 """
 
 import numpy as np

@@ -1,14 +1,15 @@
-"""Intervals against hand-made numbers and simulated coverage; corrections against worked examples."""
+"""Intervals against scipy's t-tests and numbers worked by hand; corrections against worked examples."""
 
 import math
 
 import numpy as np
 import pytest
+import scipy
 from hypothesis import given
 from hypothesis import strategies as st
 
 from qevict_diag.errors import InputError
-from qevict_diag.statistics import intervals
+from qevict_diag.statistics import intervals, power
 
 
 @pytest.fixture
@@ -43,100 +44,109 @@ def test_wilson_refuses_impossible_counts(successes, trials):
         intervals.wilson(successes, trials)
 
 
-def test_one_article_gives_no_interval_and_says_so(rng):
-    cells = np.ones((1, 30))
-    weights = intervals.two_level_weights(1, 30, rng, 50)
-    for interval in (
-        intervals.two_level(cells, cells, weights),
-        intervals.trace_bootstrap([3.0], [4.0], rng),
-        intervals.paired_difference((cells, cells), (cells, cells), weights).interval,
-    ):
+def mean_of(values):
+    return intervals.over_articles([values], [np.ones(len(values))])
+
+
+articles = st.lists(st.floats(-3, 3), min_size=2, max_size=9).filter(lambda values: np.ptp(values) > 1e-3)
+
+
+@given(articles)
+def test_a_mean_over_articles_has_students_interval(values):
+    found = mean_of(values)
+    expected = scipy.stats.ttest_1samp(values, 0.25)
+    limits = expected.confidence_interval(0.95)
+    interval = found.interval()
+    assert interval.estimate == pytest.approx(np.mean(values))
+    assert (interval.low, interval.high) == pytest.approx((limits.low, limits.high))
+    assert found.p_value(0.25) == pytest.approx(expected.pvalue)
+    assert (interval.method, interval.n) == (intervals.OVER_ARTICLES, len(values))
+
+
+@given(articles, st.integers(0, 99))
+def test_a_paired_difference_is_the_paired_t_test(first, seed):
+    second = np.random.default_rng(seed).normal(0, 1, len(first))
+    found = intervals.over_articles([first, second], np.ones((2, len(first))), intervals.minus)
+    expected = scipy.stats.ttest_rel(first, second)
+    limits = expected.confidence_interval(0.95)
+    interval = found.interval()
+    assert (interval.low, interval.high) == pytest.approx((limits.low, limits.high))
+    assert found.p_value() == pytest.approx(expected.pvalue)
+
+
+def test_a_ratio_of_sums_is_jackknifed():
+    """Worked by hand: 10/20 of all; 9/18, 6/12 and 5/10 without one would agree, so the last one is off."""
+    found = intervals.over_articles([[1.0, 4.0, 7.0]], [[2.0, 8.0, 10.0]])
+    without = np.array([11 / 18, 8 / 12, 5 / 10])
+    error = math.sqrt(2 / 3 * ((without - without.mean()) ** 2).sum())
+    half = 4.302653 * error  # t at .975 with two degrees of freedom
+    interval = found.interval()
+    assert interval.estimate == pytest.approx(12 / 20)
+    assert (interval.low, interval.high) == pytest.approx((0.6 - half, 0.6 + half), rel=1e-6)
+    assert found.alone == pytest.approx([0.5, 0.5, 0.7])
+
+
+def test_a_ratio_of_many_articles_agrees_with_the_linearized_one(rng):
+    den = rng.uniform(50, 150, 400)
+    num = den * rng.normal(0.3, 0.05, 400)
+    found = intervals.over_articles([num], [den])
+    rest = num - num.sum() / den.sum() * den
+    assert found.error == pytest.approx(rest.std(ddof=1) / math.sqrt(400) / den.mean(), rel=0.01)
+
+
+def test_one_article_gives_no_interval_and_says_so():
+    for found in (mean_of([3.0]), intervals.over_articles([[1.0], [2.0]], [[4.0], [4.0]], intervals.minus)):
+        interval = found.interval()
         assert not interval.bounded
         assert not math.isnan(interval.estimate)
-        assert "one article" in interval.method
-    assert math.isnan(intervals.paired_difference((cells, cells), (cells, cells), weights).p_value)
+        assert interval.method == intervals.ONE_ARTICLE
+        assert math.isnan(found.p_value())
 
 
-def test_weights_draw_articles_first_then_layers_within(rng):
-    weights = intervals.two_level_weights(3, 5, rng, 400)
-    assert weights.shape == (400, 3, 5)
-    per_article = weights.sum(2)
-    assert np.all(per_article % 5 == 0)  # an article drawn c times contributes 5c layers
-    assert np.all(weights.sum((1, 2)) == 15)
-    assert np.any(per_article == 0)
+def test_what_counted_nothing_is_undefined():
+    found = intervals.over_articles([[0.0, 0.0]], [[0.0, 0.0]])
+    assert math.isnan(found.estimate)
+    assert found.interval().method == intervals.NOTHING
 
 
-def test_the_same_seed_gives_the_same_interval():
-    cells = np.random.default_rng(0).random((4, 6))
-    drawn = [
-        intervals.two_level(cells, np.ones_like(cells), intervals.two_level_weights(4, 6, np.random.default_rng(3)))
-        for _ in range(2)
-    ]
-    assert drawn[0] == drawn[1]
+def test_quantities_are_compared_on_the_articles_that_all_of_them_have():
+    num, den = [[0.5, 0.4, 9.0], [0.3, 0.1, 0.0]], [[1.0, 1.0, 1.0], [1.0, 1.0, 0.0]]
+    found = intervals.over_articles(num, den, intervals.minus)
+    assert (found.n, found.estimate) == (2, pytest.approx(0.25))
+    assert found.alone[:2] == pytest.approx([0.2, 0.3])
+    assert math.isnan(found.alone[2])
 
 
-def test_two_level_pools_sums_and_not_ratios(rng):
-    num, den = np.array([[1.0, 0.0], [9.0, 0.0]]), np.array([[1.0, 0.0], [99.0, 0.0]])
-    interval = intervals.two_level(num, den, intervals.two_level_weights(2, 2, rng))
-    assert interval.estimate == pytest.approx(0.1)
+def test_articles_that_agree_exactly_leave_no_doubt():
+    found = mean_of([0.5, 0.5, 0.5])
+    assert (found.interval().low, found.interval().high) == (0.5, 0.5)
+    assert (found.p_value(0.5), found.p_value(0.4)) == (1, 0)
 
 
-def test_an_empty_denominator_is_undefined(rng):
-    zero = np.zeros((2, 3))
-    interval = intervals.two_level(zero, zero, intervals.two_level_weights(2, 3, rng))
-    assert math.isnan(interval.estimate)
-    assert not interval.bounded
+def test_a_ratio_that_hangs_on_one_article_has_no_limits():
+    found = intervals.over_articles(
+        [[1.0, 1.0], [1.0, 0.0]],
+        [[1.0, 1.0], [1.0, 1.0]],
+        lambda values: intervals.ratios(values[..., 0], values[..., 1]),
+    )
+    assert found.estimate == pytest.approx(2)
+    assert found.interval().method == intervals.UNDEFINED
 
 
-def test_two_level_covers_the_mean_of_many_articles():
-    rng = np.random.default_rng(11)
-    hits = 0
-    for _ in range(200):
-        cells = rng.normal(0.3, 0.1, (20, 1)) + rng.normal(0, 0.05, (20, 8))
-        weights = intervals.two_level_weights(20, 8, rng, 400)
-        interval = intervals.two_level(cells, np.ones_like(cells), weights)
-        hits += interval.low <= 0.3 <= interval.high
-    assert 178 <= hits <= 200  # about 95%, a little below for 20 articles
+def test_a_median_takes_the_spread_of_the_articles_own():
+    own = [2.0, 5.0, math.nan, 8.0]
+    interval = intervals.about(4.0, own).interval()
+    half = 4.302653 * np.std([2.0, 5.0, 8.0], ddof=1) / math.sqrt(3)
+    assert (interval.low, interval.high) == pytest.approx((4 - half, 4 + half), rel=1e-6)
+    assert interval.n == 3
+    assert intervals.about(4.0, [4.0]).interval().method == intervals.ONE_ARTICLE
 
 
-def test_trace_bootstrap_resamples_whole_traces(rng):
-    interval = intervals.trace_bootstrap([1.0, 3.0], [10.0, 10.0], rng)
-    assert interval.estimate == pytest.approx(0.2)
-    assert (interval.low, interval.high) == pytest.approx((0.1, 0.3))
-    assert interval.n == 2
-
-
-def test_a_trace_without_trials_does_not_spoil_the_interval(rng):
-    interval = intervals.trace_bootstrap([0.0, 3.0, 1.0], [0.0, 10.0, 10.0], rng)
-    assert interval.estimate == pytest.approx(0.2)
-    assert (interval.low, interval.high) == pytest.approx((0.1, 0.3))
-
-
-def test_pairing_removes_what_the_articles_share(rng):
-    article = rng.normal(0, 5, (10, 1))
-    first = article + rng.normal(1.0, 0.01, (10, 4))
-    second = article + rng.normal(0.0, 0.01, (10, 4))
-    ones, weights = np.ones((10, 4)), intervals.two_level_weights(10, 4, rng)
-    paired = intervals.paired_difference((first, ones), (second, ones), weights)
-    alone = intervals.two_level(first, ones, weights)
-    assert paired.interval.low > 0.9
-    assert paired.p_value < 0.01
-    assert alone.high - alone.low > 1.0
-
-
-def test_paired_difference_is_antisymmetric(rng):
-    ones, weights = np.ones((3, 4)), intervals.two_level_weights(3, 4, rng)
-    a, b = rng.random((3, 4)), rng.random((3, 4))
-    there = intervals.paired_difference((a, ones), (b, ones), weights)
-    back = intervals.paired_difference((b, ones), (a, ones), weights)
-    assert there.interval.estimate == pytest.approx(-back.interval.estimate)
-    assert there.interval.low == pytest.approx(-back.interval.high)
-    assert there.p_value == pytest.approx(back.p_value)
-
-
-def test_shapes_must_agree(rng):
+def test_shapes_must_agree():
     with pytest.raises(InputError, match="must have one shape"):
-        intervals.two_level(np.ones((2, 3)), np.ones((2, 4)), intervals.two_level_weights(2, 3, rng))
+        intervals.over_articles(np.ones((1, 3)), np.ones((1, 4)))
+    with pytest.raises(InputError, match="must have one shape"):
+        intervals.over_articles(np.ones(3), np.ones(3))
 
 
 def test_holm_worked_example():
@@ -154,30 +164,34 @@ def test_holm_never_lowers_a_p_value_and_keeps_their_order(p_values):
 
 
 def test_more_articles_are_needed_for_a_smaller_effect():
-    spread = np.array([-1.0, 0.0, 1.0])
-    large, small = intervals.detectable(spread + 3), intervals.detectable(spread + 0.5)
-    assert large.effect == pytest.approx(small.effect)
-    assert large.needed < small.needed
-    assert f"about {small.needed - 3} more articles" in small.words()
+    spread = np.array([-1.0, -0.5, 0.0, 0.5, 1.0])
+    large, small = mean_of(spread + 3), mean_of(spread + 1.1)
+    assert power.needed(large) < power.needed(small)
+    assert power.needed(large) == power.needed(mean_of(spread + 4), 1.0)
+    assert power.more_articles(large) == "enough articles"
 
 
-def test_detectable_at_the_needed_number_is_the_effect_seen():
-    result = intervals.detectable(np.array([-1.0, 0.0, 1.0]) + 0.5)
-    rng_free = np.tile([-1.0, 1.0], result.needed // 2 + 1)[: result.needed]
-    again = intervals.detectable(rng_free / rng_free.std(ddof=1) + 0.5)
-    assert again.effect <= 0.52
+def test_the_needed_number_has_the_power_asked_for():
+    """Against the noncentral t distribution."""
+    found = mean_of([0.2, 0.4, 1.0, 1.4, 2.0])
+    n, size = power.needed(found), np.mean([0.2, 0.4, 1.0, 1.4, 2.0]) / np.std([0.2, 0.4, 1.0, 1.4, 2.0], ddof=1)
+    reached = scipy.stats.nct.sf(scipy.stats.t.ppf(0.975, n - 1), n - 1, size * math.sqrt(n))
+    assert reached == pytest.approx(0.8, abs=0.06)
 
 
-def test_one_article_detects_nothing():
-    result = intervals.detectable([0.4])
-    assert math.isnan(result.effect)
-    assert "at least one more" in result.words()
-
-
-def test_no_effect_is_not_worth_chasing():
-    assert "too small" in intervals.detectable([-1.0, 1.0]).words()
-
-
-def test_bootstrap_p_is_never_zero():
-    assert intervals.bootstrap_p(np.ones(99)) == pytest.approx(2 / 100)
-    assert math.isnan(intervals.bootstrap_p(np.array([math.nan])))
+@pytest.mark.parametrize(
+    ("values", "told"),
+    [
+        ([0.4], "one article says nothing about others; record at least one more"),
+        ([0.4, 0.1, 0.3, 0.2], "4 articles are too few to tell how many it takes; record more"),
+        ([0.4, -0.1, 0.3, 0.2, 0.0], "the articles disagree: 2 of 5 point the other way or nowhere"),
+        (
+            [0.01, 0.01, 0.01, 0.01, 1.0],
+            "about 33 more articles needed",
+        ),
+        ([0.5, 0.5, 0.5, 0.5, 0.5], "enough articles"),
+    ],
+)
+def test_how_many_more_is_said_from_five_articles_that_agree(values, told):
+    """The last but one: mean / sd = 0.4698, and (1.960 + 0.842)² / 0.4698² + 1.96² / 2 = 37.5, so 38 in all."""
+    assert power.more_articles(mean_of(values)) == told

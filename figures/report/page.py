@@ -1,23 +1,27 @@
 """One HTML page with everything that `reproduce` found: self-contained, no script, nothing fetched.
 
-Claims first, then Figure 1, then the tables with the published values beside ours, then what the numbers do not mean.
+Claims first, then Figure 1, then the layers, then the tables with the published values beside ours, then what the
+numbers do not mean.
 """
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from html import escape
+from typing import Any
 
 import polars as pl
 
 from qevict_diag.analyses.claims import evaluate as claims
+from qevict_diag.analyses.claims.verdicts import summary, told
+from qevict_diag.figures.report.strip import strip
 from qevict_diag.figures.tables.claims import claimed
 from qevict_diag.figures.tables.formats import html
-from qevict_diag.figures.tables.numbers import EMPTY, significant
 from qevict_diag.figures.tables.table import Table
 
 MARKS = {
     claims.HOLDS: ("✓", "holds"),
     claims.FAILS: ("✗", "fails"),
+    claims.SAME: ("=", "open"),
     claims.UNDECIDED: ("?", "open"),
     claims.UNMEASURED: ("·", "open"),
 }
@@ -26,14 +30,22 @@ CAPTION = (
     "read, by routing event; R3-full-only counts R3's quantized windows as lost. (b) Where the cumulative FullKV "
     "attention lies under R2 and R3 at the same bytes; thin bars: the published shares of Llama-3.1-8B."
 )
+LAYERS = (
+    "<b>By layer.</b> (a) Future Missed Mass of each layer, mean over heads and events: the line is all articles "
+    "together, the dots are the articles. (b) R_Q of each layer: unbiased logit errors of variance s² give exp(s²/2), "
+    "which is above 1. The spread over layers is what it is; the spread over articles is what intervals rest on."
+)
 MEANING = """
 <p>The numbers say which attention mass a policy gives up, on these texts, for this model, under teacher forcing:
 the queries are those of the uncompressed run. They do not say whether an answer would have been wrong. Attention mass
 is not task accuracy, and a policy that misses less of it is not thereby the better cache.</p>
 <p>The published values are from Llama-3.1-8B-Instruct on two other texts. They stand beside ours for comparison; a
 difference between the two is a difference between models and texts as much as between programs.</p>
-<p>Layers of one article are not independent, so the article is the unit of replication. With two articles the
-intervals are narrow for the wrong reason: they know little about a third one. Record more to decide more.</p>
+<p>Articles are the sample; a model's layers and heads are all there are. Intervals are t intervals over articles, and
+the spread over layers is a result of its own, not an error bar. With two articles an interval is wide, as it must be:
+two texts know little about a third. Record more to decide more.</p>
+<p>Every verdict hangs on how the paper is read where it can be read in several ways. What becomes of it under the
+other readings stands beside it; one that other readings change is a statement about a reading.</p>
 """
 STYLE = """
 :root { --ink: #1d2329; --muted: #667079; --line: #dfe3e6; --blue: #0b4f8a; }
@@ -56,6 +68,7 @@ table.claims td { border-top: 1px solid var(--line); padding: 9px 12px 9px 0; ve
 table.claims td:first-child { font-weight: 600; width: 54px; } table.claims td:nth-child(2) { width: 130px; }
 .checks { color: var(--muted); font-size: 13px; margin: 4px 0 0; padding: 0; list-style: none;
   font-variant-numeric: tabular-nums; }
+.strip { vertical-align: -3px; margin-left: 8px; }
 .place { color: var(--muted); font-size: 12.5px; }
 figure { margin: 0; } figure svg { width: 100%; height: auto; display: block; }
 figcaption, .small { color: var(--muted); font-size: 13px; max-width: 92ch; margin-top: 10px; }
@@ -69,12 +82,14 @@ a { color: var(--blue); } p { max-width: 82ch; }
 
 @dataclass(frozen=True, eq=False)
 class Report:
-    """What the page shows."""
+    """What the page shows; ``compared`` has the verdicts under every reading, where they were computed."""
 
     model: str
     figure_svg: str
     evaluated: pl.DataFrame
     tables: Sequence[Table]
+    layers_svg: str = ""
+    compared: pl.DataFrame | None = None
     facts: Mapping[str, str] = field(default_factory=dict)
     files: Sequence[str] = ()
     warnings: Sequence[str] = ()
@@ -82,7 +97,7 @@ class Report:
 
 def page(report: Report) -> str:
     """Write the whole page."""
-    summary = claims.summary(report.evaluated)
+    claimed_ = summary(report.evaluated, report.compared)
     title = f"What KV-cache policies discard on {report.model}"
     parts = [
         f"<h1>{escape(title)}</h1>",
@@ -90,9 +105,10 @@ def page(report: Report) -> str:
         _facts(report.facts),
         *(f'<p class="warning">{escape(warning)}</p>' for warning in report.warnings),
         "<h2>The paper's twelve claims</h2>",
-        _tally(summary),
-        _claims(summary, report.evaluated),
-        f"<h2>Figure 1</h2><figure>{_inline(report.figure_svg)}<figcaption>{CAPTION}</figcaption></figure>",
+        _tally(claimed_),
+        _claims(claimed_, report.evaluated),
+        _figure("Figure 1", report.figure_svg, CAPTION),
+        _figure("Layer by layer", report.layers_svg, LAYERS) if report.layers_svg else "",
         "<h2>Tables 14 to 18</h2>",
         *(f'<div class="table">{html(table)}</div>' for table in report.tables),
         f"<h2>What the numbers mean, and what they do not</h2>{MEANING}",
@@ -121,6 +137,10 @@ def _fact(name: str, lines: Sequence[str]) -> str:
     return f"<div{wide}><dt>{escape(name)}</dt><dd>{'<br>'.join(map(escape, lines))}</dd></div>"
 
 
+def _figure(title: str, svg: str, caption: str) -> str:
+    return f"<h2>{title}</h2><figure>{_inline(svg)}<figcaption>{caption}</figcaption></figure>"
+
+
 def _tally(summary: pl.DataFrame) -> str:
     counts = dict(summary["verdict"].value_counts().rows())
     spans = [
@@ -131,29 +151,31 @@ def _tally(summary: pl.DataFrame) -> str:
     return f'<div class="tally">{"".join(spans)}</div>'
 
 
-def _claims(summary: pl.DataFrame, evaluated: pl.DataFrame) -> str:
-    rows = []
-    for claim in summary.iter_rows(named=True):
-        checks = evaluated.filter(pl.col("claim") == claim["claim"])
-        items = "".join(f"<li>{_check(check)}</li>" for check in checks.iter_rows(named=True))
-        mark, style = MARKS[claim["verdict"]]
-        more = f'<div class="place">{escape(claim["more"])}</div>' if claim["more"] else ""
-        rows.append(
-            f'<tr><td>{claim["claim"]}</td><td><span class="mark {style}">{mark} {claim["verdict"]}</span></td>'
-            f'<td>{escape(claim["text"])} <span class="place">({escape(claim["place"])})</span>'
-            f'<ul class="checks">{items}</ul>{more}</td></tr>'
-        )
+def _claims(claims_: pl.DataFrame, evaluated: pl.DataFrame) -> str:
+    rows = [_claim(claim, evaluated.filter(claim=claim["claim"])) for claim in claims_.iter_rows(named=True)]
     return f'<table class="claims">{"".join(rows)}</table>'
 
 
-def _check(check: Mapping[str, object]) -> str:
-    """Write a check on one line: statistic, estimate, interval, threshold and its own verdict."""
-    write = significant(4)
-    low, high = write(check["low"]), write(check["high"])  # type: ignore[arg-type]
-    limits = "" if EMPTY in (low, high) or check["method"] == claims.EXACT else f" [{low}, {high}]"
-    told = f"{check['statistic']} = {write(check['estimate'])}{limits}"  # type: ignore[arg-type]
-    side = claimed(str(check["side"]), float(check["threshold"]))  # type: ignore[arg-type]
-    return escape(f"{told}, claimed {side}: {check['verdict']}. {check['numbers']}")
+def _claim(claim: Mapping[str, Any], checks: pl.DataFrame) -> str:
+    """One claim: its verdict with n, the paper's words, its checks, and what has to be read beside them."""
+    items = "".join(f"<li>{_check(check)}</li>" for check in checks.iter_rows(named=True))
+    mark, style = MARKS[claim["verdict"]]
+    beside = [f'<div class="place">{escape(claim[x])}</div>' for x in ("readings", "remark", "more") if claim[x]]
+    n = f'<div class="place">n = {claim["n"]}</div>' if claim["n"] else ""
+    return (
+        f'<tr><td>{claim["claim"]}</td><td><span class="mark {style}">{mark} {claim["verdict"]}</span>{n}</td>'
+        f'<td>{escape(claim["text"])} <span class="place">({escape(claim["place"])})</span>'
+        f'<ul class="checks">{items}</ul>{"".join(beside)}</td></tr>'
+    )
+
+
+def _check(check: Mapping[str, Any]) -> str:
+    """Write a check on one line: statistic, estimate, interval, threshold and its own verdict, with its drawing."""
+    if check["verdict"] == claims.UNMEASURED:
+        return escape(f"{check['statistic']}: {check['verdict']}; {check['numbers']}")
+    side = claimed(check["side"], check["threshold"], check["word"], check["margin"])
+    verdict = check["verdict"] if check["counts"] else f"{check['verdict']}; beside the claim, not counted"
+    return escape(f"{told(check)}, {side}: {verdict}. {check['numbers']}") + strip(check)
 
 
 def _inline(svg: str) -> str:

@@ -1,7 +1,7 @@
 """Pictures of a sweep: missed mass against bytes, sensitivity to each setting, and layer × head maps of any metric.
 
-Frames of `qevict_diag.sweep.read` in, axes out. Bands are 95% intervals of the two-level bootstrap (articles, then
-layers within), draws of the random arm pooled; with one article there are none. What a picture holds fixed:
+Frames of `qevict_diag.sweep.read` in, axes out. Bands are 95% t intervals over articles, draws of the
+random arm pooled; with one article there are none. What a picture holds fixed:
 `sweep_points.reference`.
 """
 

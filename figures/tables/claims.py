@@ -2,55 +2,69 @@
 
 import polars as pl
 
-from qevict_diag.analyses.claims import evaluate as claims
-from qevict_diag.figures.tables.numbers import EMPTY, limits, number, significant, text
+from qevict_diag.analyses.claims import verdicts
+from qevict_diag.figures.tables.numbers import EMPTY, limits, number, p_value, significant, text
 from qevict_diag.figures.tables.table import Column, Table
 
 SIGNS = {"above": ">", "below": "<", "equal": "="}
+RULE = (
+    "A claim holds when the 95% intervals of all its checks lie on the claimed side of their thresholds, and does not "
+    "hold when one lies on the other side; there is no difference where the interval lies within a stated margin. "
+    "Articles are the sample (n), layers a full set: t intervals over articles, p-values corrected by Holm."
+)
 
 
-def claims_table(evaluated: pl.DataFrame, model: str) -> Table:
-    """One row for each of the twelve claims: verdict, text, numbers and what would decide it."""
+def claims_table(evaluated: pl.DataFrame, model: str, compared: pl.DataFrame | None = None) -> Table:
+    """One row for each of the twelve claims: verdict, n, intervals, and what else it takes to read them.
+
+    ``compared`` has the verdicts under every reading (`sensitivity.compare`); without it nothing is said of them.
+    """
     columns = (
         Column(("claim",), "claim", text),
         Column(("verdict",), "verdict", text),
+        Column(("n",), "n", number(0)),
         Column(("text",), "what the paper says", text),
-        Column(("numbers",), f"on {model}", text),
+        Column(("evidence",), f"on {model}, with 95% intervals", text),
+        Column(("readings",), "under other readings", text),
+        Column(("remark",), "beside it", text),
         Column(("more",), "to decide it", text),
         Column(("place",), "place", text),
     )
-    notes = (
-        "A claim holds when the 95% intervals of all its checks lie on the claimed side of their thresholds, and does "
-        "not hold when one lies on the other side. "
-        "Unit of replication: the article, layers resampled within it.",
-    )
-    return Table("claims", f"The paper's claims on {model}", claims.summary(evaluated), columns, notes)
+    title = f"The paper's claims on {model}"
+    return Table("claims", title, verdicts.summary(evaluated, compared), columns, (RULE,))
 
 
 def checks_table(evaluated: pl.DataFrame, model: str) -> Table:
-    """One row for each check: statistic, interval, threshold, p-values, unit of replication and n."""
+    """One row for each check: statistic, interval, threshold, p-values, unit of replication, n and spreads."""
     columns = (
         Column(("claim",), "claim", text),
         Column(("statistic",), "statistic", text),
         Column(("estimate",), "estimate", significant(4)),
         Column(("low", "high"), "95% interval", limits(significant(4))),
-        Column(("side", "threshold"), "claimed", claimed),
-        Column(("verdict",), "verdict", text),
-        Column(("p_value",), "p", number(4)),
-        Column(("p_holm",), "p, Holm", number(4)),
+        Column(("n",), "n", number(0)),
+        Column(("side", "threshold", "word", "margin"), "claimed", claimed),
+        Column(("verdict", "counts"), "verdict", _verdict),
+        Column(("p_value",), "p", p_value()),
+        Column(("p_holm",), "p, Holm", p_value()),
+        Column(("layer_sd",), "sd over layers", significant(3)),
         Column(("numbers",), "numbers", text),
         Column(("method",), "interval by", text),
         Column(("unit",), "unit of replication", text),
-        Column(("n",), "n", number(0)),
         Column(("layers",), "layers", number(0)),
         Column(("reading",), "reading", _reading),
     )
-    return Table("claim_checks", f"Checks behind the claims on {model}", evaluated, columns)
+    return Table("claim_checks", f"Checks behind the claims on {model}", evaluated, columns, (RULE,))
 
 
-def claimed(side: str, threshold: float) -> str:
-    """Write the claimed side of a threshold, ``> 0`` say."""
-    return f"{SIGNS[side]} {threshold:g}"
+def claimed(side: str, threshold: float, word: str = "", margin: float = 0.0) -> str:
+    """Write the claimed side of a threshold, ``> 0`` say; a threshold or margin of ours is called so."""
+    told = f"{SIGNS[side]} {threshold:g}"
+    told = f"{word}: {told}, our threshold" if word else f"claimed {told}"
+    return f"{told}; no difference within {margin:g}, our margin" if margin else told
+
+
+def _verdict(verdict: str, counts: bool) -> str:
+    return verdict if counts else f"{verdict} (beside it)"
 
 
 def _reading(value: str | None) -> str:

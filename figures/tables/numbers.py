@@ -29,6 +29,16 @@ def significant(digits: int) -> Callable[[float | None], str]:
     return write
 
 
+def p_value(decimals: int = 4) -> Callable[[float | None], str]:
+    """Make a writer of p-values: one too small for the decimals is said to be below the last of them, never 0."""
+    plain, least = number(decimals), 10.0**-decimals
+
+    def write(value: float | None) -> str:
+        return f"< {least:.{decimals}f}" if value is not None and value < least else plain(value)
+
+    return write
+
+
 def _grouped(digits: str) -> str:
     """Use a space that does not break between thousands, a true minus sign, and none before zero."""
     digits = digits if any(digit in digits for digit in "123456789") else digits.removeprefix("-")

@@ -2,9 +2,11 @@
 
 import polars as pl
 
-from qevict_diag.figures.tables.numbers import percent, text
+from qevict_diag.analyses.regret import CHANCE
+from qevict_diag.figures.tables.numbers import limits, percent, text
 from qevict_diag.figures.tables.table import Column
 from qevict_diag.policies.arms import DRAWS
+from qevict_diag.statistics.power import FEWEST
 
 PAPER = "Llama-3.1-8B"
 THREE_TIERS = ("R3", "R4")
@@ -15,14 +17,23 @@ BYTE_COLUMNS = (
 )
 READING = Column(("reading",), "reading", text)
 AGAINST_O2 = (
+    Column(("chance",), "by chance, %", percent(), "FMM"),
     Column(("regret",), "regret to O2, points", percent(), "FMM"),
-    Column(("closed",), "gap random–O2 closed, %", percent(0), "FMM"),
+    Column(("closed",), "gap chance–O2 closed, %", percent(0), "FMM"),
+    Column(("closed_low", "closed_high"), "95% interval", limits(percent(0)), "FMM"),
 )
-O2_NOTE = (
-    "O2 keeps the best sets of as many windows when eviction is final and the future is known; random is the mean of "
-    f"{DRAWS} seeded draws. A policy closes 100% of the gap when it is as good as O2, 0% when it is no better "
-    "than chance."
-)
+LAYER_SD = "sd over layers"
+
+
+def o2_note(frame: pl.DataFrame) -> str:
+    """Say what chance and O2 are: chance in closed form where the frame has it, else drawn."""
+    closed_form = CHANCE in frame["metric"]
+    how = "in closed form" if closed_form else f"from {DRAWS} seeded draws"
+    return (
+        "O2 keeps the best sets of as many windows when eviction is final and the future is known; chance keeps a "
+        f"random set of as many, {how}. A policy closes 100% of the gap when it is as good as O2, 0% when it is no "
+        "better than chance."
+    )
 
 
 def with_bytes(rows: pl.DataFrame, used: pl.DataFrame) -> pl.DataFrame:
@@ -43,6 +54,9 @@ def sample_notes(rows: pl.DataFrame) -> tuple[str, ...]:
     articles, layers = (int(rows[name].to_numpy().max()) for name in ("n", "layers"))
     if articles == 1:
         return (f"One article, {layers} layers: one article gives no interval.",)
-    told = f"{articles} articles × {layers} layers; 95% two-level bootstrap (articles, then layers within)."
-    few = " With so few articles the interval says little about other texts." if articles < 10 else ""
-    return (told + few,)
+    told = (
+        f"{articles} articles × {layers} layers; 95% t intervals over articles. Layers are all there are: their spread "
+        "is a number of its own."
+    )
+    wide = " An interval of so few articles may reach beyond what the number can be." if articles < FEWEST else ""
+    return (told + wide,)

@@ -10,9 +10,10 @@ from qevict_diag.figures.tables.numbers import limits, number, percent, text
 from qevict_diag.figures.tables.parts import (
     AGAINST_O2,
     BYTE_COLUMNS,
-    O2_NOTE,
+    LAYER_SD,
     PAPER,
     READING,
+    o2_note,
     ordered,
     sample_notes,
     with_bytes,
@@ -29,7 +30,11 @@ def table14(frame: pl.DataFrame, used: pl.DataFrame, settings: Settings) -> Tabl
     keys = list(observation1.KEYS)
     over = grid(frame)
     fmm = observation1.fmm(frame, over).select(
-        *keys, "n", "layers", "undefined", fmm="estimate", fmm_low="low", fmm_high="high", fmm_pooled="pooled"
+        *(*keys, "n", "layers", "layer_sd", "undefined"),
+        fmm="estimate",
+        fmm_low="low",
+        fmm_high="high",
+        fmm_pooled="pooled",
     )
     churn = observation1.churn(frame, over).select(
         *keys,
@@ -46,6 +51,7 @@ def table14(frame: pl.DataFrame, used: pl.DataFrame, settings: Settings) -> Tabl
         Column(("window",), "Ω", number(0)),
         Column(("fmm",), "mean, %", percent(), "FMM"),
         Column(("fmm_low", "fmm_high"), "95% interval", limits(percent()), "FMM"),
+        Column(("layer_sd",), LAYER_SD, percent(), "FMM"),
         Column(("fmm_pooled",), "ratio of sums, %", percent(), "FMM"),
         *(replace(column, spanner="FMM") for column in AGAINST_O2),
         Column(("churn",), "per event", number(4), "Churn"),
@@ -58,8 +64,8 @@ def table14(frame: pl.DataFrame, used: pl.DataFrame, settings: Settings) -> Tabl
     notes = (
         "Churn values at different Ω are not comparable; windows swapped per event, which equals tokens swapped per "
         "generated token, are; while a cache still fills, a window that enters counts as half a swap. The paper's text "
-        "states no FMM value of this table.",
-        O2_NOTE,
+        "states no FMM value of this table. R2 is to R1 like for like, two tiers both; R3 and R4 keep more tokens too.",
+        o2_note(frame),
         *sample_notes(rows),
     )
     title = "Table 14. Future Missed Mass and historical-set churn"

@@ -6,6 +6,7 @@ from qevict_diag.analyses import observation2
 from qevict_diag.figures.tables.numbers import limits, number, text
 from qevict_diag.figures.tables.parts import (
     BYTE_COLUMNS,
+    LAYER_SD,
     PAPER,
     READING,
     THREE_TIERS,
@@ -34,6 +35,7 @@ def table15(frame: pl.DataFrame, used: pl.DataFrame, settings: Settings) -> Tabl
         Column(("shown",), "statistic", text),
         Column(("estimate",), "value", number(4)),
         Column(("low", "high"), "95% interval", limits(number(4))),
+        Column(("layer_sd",), LAYER_SD, number(4)),
         Column(("published",), PAPER, number(4)),
         Column(("count",), "head events", number(0)),
         Column(("undefined",), "undefined", number(0)),
@@ -42,8 +44,8 @@ def table15(frame: pl.DataFrame, used: pl.DataFrame, settings: Settings) -> Tabl
     )
     notes = (
         "Undefined: no mass on quantized windows or, for QSA, fewer than two of them; not in the mean. R_Q above 1 "
-        "means that INT2 keys draw more attention than the originals. The paper calls R_Q lower than 1 and states no "
-        "number here.",
+        "is arithmetic: an unbiased quantizer whose logit errors have variance s² has R_Q = exp(s²/2), because the "
+        "exponential inflates the mean. The paper calls R_Q lower than 1 and states no number here.",
         *sample_notes(rows),
     )
     title = "Table 15. Agreement between INT2 and FullKV scores over quantized windows"

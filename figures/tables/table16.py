@@ -6,6 +6,7 @@ from qevict_diag.analyses import observation3
 from qevict_diag.figures.tables.numbers import limits, number, percent, text
 from qevict_diag.figures.tables.parts import (
     BYTE_COLUMNS,
+    LAYER_SD,
     PAPER,
     READING,
     THREE_TIERS,
@@ -17,6 +18,7 @@ from qevict_diag.figures.tables.table import Column, Table
 from qevict_diag.replay.settings import Settings
 
 METRICS = ("lir",)
+RETURN = "Median time to return, rescued episodes only"
 
 
 def table16(frame: pl.DataFrame, used: pl.DataFrame, settings: Settings) -> Table:
@@ -27,22 +29,24 @@ def table16(frame: pl.DataFrame, used: pl.DataFrame, settings: Settings) -> Tabl
         Column(("policy",), "policy", text),
         Column(("group",), "selection", text),
         Column(("estimate",), "LIR, %", percent(2), "Rescued / eligible episodes"),
-        Column(("low", "high"), "two-level", limits(percent(2)), "Rescued / eligible episodes"),
+        Column(("low", "high"), "95% interval over articles", limits(percent(2)), "Rescued / eligible episodes"),
         Column(("wilson_low", "wilson_high"), "Wilson", limits(percent(2)), "Rescued / eligible episodes"),
-        Column(("trace_low", "trace_high"), "over articles", limits(percent(2)), "Rescued / eligible episodes"),
+        Column(("layer_sd",), LAYER_SD, percent(2), "Rescued / eligible episodes"),
         Column(("rescued",), "rescued", number(0), "Rescued / eligible episodes"),
+        Column(("first_entries",), "of them never selected before", number(0), "Rescued / eligible episodes"),
         Column(("eligible",), "eligible", number(0), "Rescued / eligible episodes"),
         Column(("published",), PAPER, percent(2), "Rescued / eligible episodes"),
-        Column(("median_return",), "events", number(1), "Median time to return"),
-        Column(("return_low", "return_high"), "95% interval", limits(number(1)), "Median time to return"),
-        Column(("published_return",), PAPER, number(0), "Median time to return"),
+        Column(("median_return",), "events", number(1), RETURN),
+        Column(("return_low", "return_high"), "95% interval", limits(number(1)), RETURN),
+        Column(("published_return",), PAPER, number(0), RETURN),
         *BYTE_COLUMNS,
         READING,
     )
     notes = (
-        f"m = {settings.min_inactive} inactive events. Literal episodes include windows that were never selected; "
-        "after_exit counts only runs that began by leaving. Wilson's interval takes episodes as independent, which "
-        "they are not. Episodes open at the end of the trace stay in the denominator.",
+        f"m = {settings.min_inactive} inactive events. Literal episodes include windows that were never selected "
+        "before, whose return is a first entry; after_exit counts only runs that began by leaving. Wilson's interval "
+        "takes episodes as independent, which they are not. Episodes open at the end of the trace stay in the "
+        "denominator.",
         *sample_notes(rows),
     )
     rows = ordered(rows, THREE_TIERS, "reading", "group")

@@ -4,7 +4,15 @@ import polars as pl
 
 from qevict_diag.analyses import importance, regret
 from qevict_diag.figures.tables.numbers import limits, number, percent, text
-from qevict_diag.figures.tables.parts import AGAINST_O2, BYTE_COLUMNS, O2_NOTE, READING, sample_notes, with_bytes
+from qevict_diag.figures.tables.parts import (
+    AGAINST_O2,
+    BYTE_COLUMNS,
+    LAYER_SD,
+    READING,
+    o2_note,
+    sample_notes,
+    with_bytes,
+)
 from qevict_diag.figures.tables.table import Column, Table
 from qevict_diag.replay.settings import Settings
 
@@ -14,6 +22,7 @@ METRICS = ("fmm", "churn", "qsa", "mass_ratio", "lir")
 
 def table17b(frame: pl.DataFrame, used: pl.DataFrame, settings: Settings) -> Table:
     """R3 under each importance estimator (Table 17, second possibility)."""
+    frame = importance.with_chance(frame)
     rows = importance.compare(frame, settings)
     rows = rows.join(regret.regret(frame), on="policy", how="left", maintain_order="left")
     reading = frame.filter(pl.col("metric") == "fmm")["reading"][0]
@@ -22,6 +31,7 @@ def table17b(frame: pl.DataFrame, used: pl.DataFrame, settings: Settings) -> Tab
         Column(("estimator",), "estimator", text),
         Column(("fmm",), "mean, %", percent(), "FMM"),
         Column(("fmm_low", "fmm_high"), "95% interval", limits(percent()), "FMM"),
+        Column(("fmm_layer_sd",), LAYER_SD, percent(), "FMM"),
         Column(("difference",), "less cumulative's, points", percent(2), "FMM"),
         Column(("difference_low", "difference_high"), "95% interval, paired", limits(percent(2)), "FMM"),
         *AGAINST_O2,
@@ -34,8 +44,9 @@ def table17b(frame: pl.DataFrame, used: pl.DataFrame, settings: Settings) -> Tab
     )
     notes = (
         "The paper's text states no number for any estimator (Appendix J). The oracle ranks by the attention of the "
-        "coming horizon, which no cache knows; it is greedy; irreversible is O2, the best there could be.",
-        O2_NOTE,
+        "coming horizon, which no cache knows; it is greedy; irreversible is O2, the best there could be; random is "
+        "chance.",
+        o2_note(frame),
         *sample_notes(rows),
     )
     return Table("table17b", "Table 17b. R3 under each importance estimator", with_bytes(rows, used), columns, notes)

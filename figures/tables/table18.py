@@ -7,8 +7,8 @@ from functools import partial
 import polars as pl
 
 from qevict_diag.analyses import promotion, regret
-from qevict_diag.figures.tables.numbers import limits, number, percent, significant, text
-from qevict_diag.figures.tables.parts import AGAINST_O2, BYTE_COLUMNS, O2_NOTE, PAPER, READING, sample_notes, with_bytes
+from qevict_diag.figures.tables.numbers import limits, number, p_value, percent, significant, text
+from qevict_diag.figures.tables.parts import AGAINST_O2, BYTE_COLUMNS, PAPER, READING, o2_note, sample_notes, with_bytes
 from qevict_diag.figures.tables.table import Column, Table
 from qevict_diag.replay.settings import Settings
 
@@ -33,14 +33,14 @@ def table18(frame: pl.DataFrame, used: pl.DataFrame, settings: Settings) -> Tabl
         *_condition_columns("with", "With promotion"),
         Column(("quantity", "difference"), "with − without", _change, "Paired difference"),
         Column(("quantity", "difference_low", "difference_high"), "95% interval", _change_span, "Paired difference"),
-        Column(("p_holm",), "p, Holm", number(3), "Paired difference"),
+        Column(("p_holm",), "p, Holm", p_value(3), "Paired difference"),
         *BYTE_COLUMNS,
         READING,
     )
     notes = (
         "Both conditions replay the same traces; the paper's use different articles, and it does not say how many "
         "its Q→F count covers.",
-        O2_NOTE,
+        o2_note(frame),
         *sample_notes(rows),
     )
     title = "Table 18. Promotion from the quantized tier, R3"
@@ -52,17 +52,18 @@ def _condition_columns(side: str, spanner: str) -> tuple[Column, ...]:
         Column(("quantity", side), "value", _quantity, spanner),
         Column(("quantity", f"{side}_low", f"{side}_high"), "95% interval", _span, spanner),
         Column(("quantity", f"published_{side}"), PAPER, _quantity, spanner),
-        *(replace(one, names=(f"{one.names[0]}_{side}",), spanner=spanner) for one in AGAINST_O2),
+        *(replace(one, names=tuple(f"{name}_{side}" for name in one.names), spanner=spanner) for one in AGAINST_O2),
     )
 
 
 def _against_o2(frame: pl.DataFrame) -> pl.DataFrame:
-    """Regret and gap closed of both conditions, in one row for the quantity `fmm`."""
-    found = regret.regret(frame).select("policy", "regret", "closed")
+    """What chance would miss, regret and gap closed of both conditions, in one row for the quantity `fmm`."""
+    columns = [name for one in AGAINST_O2 for name in one.names]
+    found = regret.regret(frame)
     told: dict[str, object] = {"quantity": "fmm"}
     for side, name in {"without": promotion.WITHOUT, "with": promotion.WITH}.items():
         of = found.filter(pl.col("policy") == name)
-        told |= {f"{x}_{side}": of[x][0] if len(of) else None for x in ("regret", "closed")}
+        told |= {f"{x}_{side}": of[x][0] if len(of) else None for x in columns}
     numbers = {name: pl.Float64 for name in told if name != "quantity"}
     return pl.DataFrame([told], schema_overrides=numbers)
 

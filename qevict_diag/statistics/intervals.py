@@ -1,16 +1,21 @@
-"""Intervals, paired differences and multiplicity: how sure a number is, and what would make it surer.
+"""Intervals over articles, proportions, and multiplicity: how sure a number is (definitions.md, section 12).
 
-The unit of replication is the article (one trace each); the layers of an article are measured together and hang
-together, so they are resampled *within* their article. Every statistic is a function of sums over the cells
-(article, layer): a mean is Σ values / Σ 1, a pooled rate Σ events / Σ trials, and cells that were resampled together
-serve every policy, which is what makes a difference between policies paired.
+Articles are the sample. Layers and heads are all there are, so they are summed over and never drawn; how much a number
+varies over layers is a result of its own. Every statistic is a function g of ratios of sums over articles, a mean being
+Σ values / Σ 1, so one rule serves means, pooled rates and paired comparisons alike, the jackknife with Student's t:
+
+    θ = g(Σ_a),    θ_(a) = g without article a,    se² = (n-1)/n · Σ_a (θ_(a) - mean θ_(.))²,    θ ± t[n-1] · se
+
+For a mean over articles that count alike this is the t interval. Source: Tukey 1958; Efron and Tibshirani 1993, chapter
+11. An interval of few articles may reach beyond what the statistic can be (below 0, say): they cannot rule it out.
 
 One article gives no interval: `Interval.low` and `high` are NaN and `method` says so.
 """
 
 import math
-import warnings
-from dataclasses import dataclass, replace
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cache
 
 import numpy as np
 import scipy
@@ -19,12 +24,13 @@ from numpy.typing import ArrayLike, NDArray
 from qevict_diag.errors import InputError
 
 Floats = NDArray[np.float64]
+Combine = Callable[[Floats], Floats]  # [..., quantity] -> [...]
 
 CONFIDENCE = 0.95
-RESAMPLES = 2000
+OVER_ARTICLES = "t over articles"
 ONE_ARTICLE = "none: one article gives no interval"
 NOTHING = "none: nothing was counted"
-MOST_ARTICLES = 10_000
+UNDEFINED = "none: undefined without one of the articles"
 
 
 @dataclass(frozen=True)
@@ -43,36 +49,90 @@ class Interval:
         return not (math.isnan(self.low) or math.isnan(self.high))
 
 
-@dataclass(frozen=True)
-class Difference:
-    """A paired difference ``first - second`` on the same cells, with its two-sided bootstrap p-value (NaN if none)."""
+@dataclass(frozen=True, eq=False)
+class Statistic:
+    """A number from several articles: of all, of all but one, and of each alone."""
 
-    interval: Interval
-    p_value: float
+    estimate: float
+    without: Floats  # [article that counted] the number when this one is left out
+    alone: Floats  # [article] the article's own number; NaN where it counted nothing
+
+    @property
+    def n(self) -> int:
+        """How many articles counted something."""
+        return self.without.size
+
+    @property
+    def error(self) -> float:
+        """The jackknife's standard error; NaN with fewer than two articles."""
+        if self.n < 2:
+            return math.nan
+        return float(np.sqrt((self.n - 1) * self.without.var()))
+
+    def interval(self, confidence: float = CONFIDENCE) -> Interval:
+        """Student's t interval with n - 1 degrees of freedom; no limits where there is no standard error."""
+        if math.isnan(self.error):
+            why = NOTHING if self.n == 0 else ONE_ARTICLE if self.n == 1 else UNDEFINED
+            return Interval(self.estimate, math.nan, math.nan, why, self.n)
+        half = _quantile(self.n - 1, confidence) * self.error
+        return Interval(self.estimate, self.estimate - half, self.estimate + half, OVER_ARTICLES, self.n)
+
+    def p_value(self, null: float = 0.0) -> float:
+        """Two-sided p-value of Student's t that the statistic is ``null``; NaN with fewer than two articles.
+
+        Articles that agree exactly give 1 on ``null`` and 0 off it.
+        """
+        away = abs(self.estimate - null)
+        if not self.error > 0:
+            return math.nan if math.isnan(self.error) else float(away == 0)
+        return float(2 * scipy.stats.t.sf(away / self.error, self.n - 1))
 
 
-@dataclass(frozen=True)
-class Detectable:
-    """The smallest true effect that ``n`` articles would show, and how many would show the one that was seen."""
+def itself(values: Floats) -> Floats:
+    """The first quantity, [..., quantity] -> [...]: the `Combine` of a statistic that is one ratio."""
+    return values[..., 0]
 
-    effect: float
-    n: int
-    needed: int | None  # None: unknown (one article, no effect, or more than MOST_ARTICLES)
 
-    def words(self) -> str:
-        """Say what to do about it."""
-        if math.isnan(self.effect):
-            return "one article says nothing about others; record at least one more"
-        if self.needed is None:
-            return f"the effect is too small to be worth chasing: more than {MOST_ARTICLES} articles"
-        more = max(0, self.needed - self.n)
-        return f"about {more} more articles needed" if more else "enough articles"
+def minus(values: Floats) -> Floats:
+    """The first quantity less the second: the `Combine` of a paired difference."""
+    return values[..., 0] - values[..., 1]
+
+
+def over_articles(numerator: ArrayLike, denominator: ArrayLike, combine: Combine = itself) -> Statistic:
+    """``combine`` of the ratios Σ numerator / Σ denominator, both [quantity, article], jackknifed over articles.
+
+    Only articles in which every quantity counted something (denominator above 0) take part, so that quantities are
+    compared on the same ones. InputError for unlike shapes.
+    """
+    num, den = np.asarray(numerator, dtype=np.float64), np.asarray(denominator, dtype=np.float64)
+    if num.shape != den.shape or num.ndim != 2:
+        raise InputError(f"numerator {num.shape} and denominator {den.shape} must have one shape, [quantity, article]")
+    counted = (den > 0).all(axis=0)
+    num, den = num[:, counted], den[:, counted]
+    others = 1 - np.eye(num.shape[1])
+    alone = np.full(counted.shape, math.nan)
+    alone[counted] = combine(ratios(num, den).T)
+    return Statistic(
+        estimate=float(combine(ratios(num.sum(axis=1), den.sum(axis=1)))),
+        without=combine(ratios(num @ others, den @ others).T),
+        alone=alone,
+    )
+
+
+def about(estimate: float, alone: ArrayLike) -> Statistic:
+    """A statistic that has no smooth jackknife (a median): ``estimate`` with the spread of the articles' own numbers.
+
+    Its standard error is sd / √n of ``alone`` [article], NaN left out.
+    """
+    own = np.asarray(alone, dtype=np.float64)
+    known = own[~np.isnan(own)]
+    return Statistic(estimate, (known.sum() - known) / max(known.size - 1, 1), own)
 
 
 def wilson(successes: int, trials: int, confidence: float = CONFIDENCE) -> Interval:
     """Wilson score interval of a pooled proportion; NaN throughout when there were no trials.
 
-    It treats all trials as independent, which windows of one article are not: read it beside a bootstrap.
+    It treats all trials as independent, which windows of one article are not: read it beside the one over articles.
     Raises InputError unless ``0 <= successes <= trials``. Source: Wilson 1927, by way of scipy.
     """
     if not 0 <= successes <= trials:
@@ -81,98 +141,6 @@ def wilson(successes: int, trials: int, confidence: float = CONFIDENCE) -> Inter
         return Interval(math.nan, math.nan, math.nan, "none: no trial", 0)
     limits = scipy.stats.binomtest(successes, trials).proportion_ci(confidence, method="wilson")
     return Interval(successes / trials, float(limits.low), float(limits.high), "Wilson", trials)
-
-
-def trace_bootstrap(
-    numerator: ArrayLike,
-    denominator: ArrayLike,
-    rng: np.random.Generator,
-    confidence: float = CONFIDENCE,
-    resamples: int = RESAMPLES,
-) -> Interval:
-    """Percentile interval of ``Σ numerator / Σ denominator`` when whole traces are resampled; both are [trace]."""
-    num, den = _same_shape(numerator, denominator)
-    interval = Interval(_ratio(num.sum(), den.sum()), math.nan, math.nan, ONE_ARTICLE, num.size)
-    if num.size < 2:
-        return interval
-    with warnings.catch_warnings():  # a resample without any trial is NaN, left out of the limits below
-        warnings.simplefilter("ignore", scipy.stats.DegenerateDataWarning)
-        result = scipy.stats.bootstrap(
-            (num, den),
-            lambda top, bottom, axis: ratios(top.sum(axis), bottom.sum(axis)),
-            paired=True,
-            vectorized=True,
-            method="percentile",
-            confidence_level=confidence,
-            n_resamples=resamples,
-            rng=rng,
-        )
-    limits = _limits(result.bootstrap_distribution, confidence)
-    return replace(interval, low=limits[0], high=limits[1], method="trace bootstrap")
-
-
-def two_level_weights(articles: int, layers: int, rng: np.random.Generator, resamples: int = RESAMPLES) -> Floats:
-    """How often each cell is drawn, [resample, article, layer]: articles with replacement, then layers within each.
-
-    An article drawn c times has its layers drawn c·layers times in all, independently each time.
-    """
-    times = rng.multinomial(articles, np.full(articles, 1 / articles), size=resamples)
-    return rng.multinomial(times * layers, np.full(layers, 1 / layers)).astype(np.float64)
-
-
-def resampled_sums(cells: ArrayLike, weights: Floats) -> Floats:
-    """Sum over the drawn cells, [resample, ...], of ``cells`` [..., article, layer]."""
-    values = np.asarray(cells, dtype=np.float64)
-    flat = values.reshape(*values.shape[:-2], -1)
-    return np.moveaxis(flat @ weights.reshape(len(weights), -1).T, -1, 0)
-
-
-def articles_of(*denominators: Floats) -> int:
-    """In how many articles every one of these counted something; each is [.., article, layer]."""
-    counted = [part.sum(-1).reshape(-1, part.shape[-2]) > 0 for part in denominators]
-    return int(np.concatenate(counted).all(axis=0).sum())
-
-
-def two_level(
-    numerator: ArrayLike, denominator: ArrayLike, weights: Floats, confidence: float = CONFIDENCE
-) -> Interval:
-    """Two-level bootstrap percentile interval of ``Σ numerator / Σ denominator``; both are [article, layer]."""
-    num, den = _same_shape(numerator, denominator)
-    draws = ratios(resampled_sums(num, weights), resampled_sums(den, weights))
-    return interval_of(_ratio(num.sum(), den.sum()), draws, articles_of(den), confidence)
-
-
-def interval_of(estimate: float, draws: Floats, articles: int, confidence: float = CONFIDENCE) -> Interval:
-    """Wrap bootstrap ``draws`` [resample] of any statistic up; no limits for one article or none."""
-    if articles < 2:
-        return Interval(estimate, math.nan, math.nan, ONE_ARTICLE if articles else NOTHING, articles)
-    low, high = _limits(draws, confidence)
-    return Interval(estimate, low, high, "two-level bootstrap", articles)
-
-
-def paired_difference(
-    first: tuple[ArrayLike, ArrayLike],
-    second: tuple[ArrayLike, ArrayLike],
-    weights: Floats,
-    confidence: float = CONFIDENCE,
-) -> Difference:
-    """Difference of two pooled ratios on the same cells, each a pair (numerator, denominator) of [article, layer]."""
-    pairs = [_same_shape(*first), _same_shape(*second)]
-    estimates = [_ratio(num.sum(), den.sum()) for num, den in pairs]
-    draws = [ratios(resampled_sums(num, weights), resampled_sums(den, weights)) for num, den in pairs]
-    spread = draws[0] - draws[1]
-    articles = articles_of(*(den for _, den in pairs))
-    interval = interval_of(estimates[0] - estimates[1], spread, articles, confidence)
-    return Difference(interval, bootstrap_p(spread) if interval.bounded else math.nan)
-
-
-def bootstrap_p(draws: Floats, null: float = 0.0) -> float:
-    """Two-sided p-value that the statistic equals ``null``: twice the smaller tail, never below 2 / (draws + 1)."""
-    known = draws[~np.isnan(draws)]
-    if not known.size:
-        return math.nan
-    tail = min(int((known <= null).sum()), int((known >= null).sum()))
-    return min(1.0, 2 * (tail + 1) / (known.size + 1))
 
 
 def holm(p_values: ArrayLike) -> Floats:
@@ -188,49 +156,12 @@ def holm(p_values: ArrayLike) -> Floats:
     return corrected
 
 
-def detectable(effects: ArrayLike, power: float = 0.8, confidence: float = CONFIDENCE) -> Detectable:
-    """Minimum detectable mean of per-article effects [article] by a two-sided t-test, and the articles needed.
-
-    MDE(n) = (t[1-α/2, n-1] + t[power, n-1]) · s / √n with the effects' own standard deviation s.
-    """
-    values = np.asarray(effects, dtype=np.float64)
-    if values.size < 2:
-        return Detectable(math.nan, values.size, None)
-    spread = float(values.std(ddof=1))
-    counts = np.unique(np.concatenate((np.arange(2, 200), np.geomspace(200, MOST_ARTICLES, 200).round()))).astype(int)
-    enough = counts[_smallest_effect(spread, counts, power, confidence) <= abs(values.mean())]
-    return Detectable(
-        effect=float(_smallest_effect(spread, np.array([values.size]), power, confidence)[0]),
-        n=values.size,
-        needed=int(enough[0]) if enough.size else None,
-    )
-
-
-def _smallest_effect(spread: float, counts: NDArray[np.int_], power: float, confidence: float) -> Floats:
-    quantiles = scipy.stats.t.ppf(1 - (1 - confidence) / 2, counts - 1) + scipy.stats.t.ppf(power, counts - 1)
-    return quantiles * spread / np.sqrt(counts)
-
-
-def _limits(draws: Floats, confidence: float) -> tuple[float, float]:
-    known = draws[~np.isnan(draws)]
-    if not known.size:
-        return math.nan, math.nan
-    low, high = np.quantile(known, ((1 - confidence) / 2, (1 + confidence) / 2))
-    return float(low), float(high)
-
-
-def _ratio(numerator: float, denominator: float) -> float:
-    return float(numerator / denominator) if denominator else math.nan
-
-
 def ratios(numerator: Floats, denominator: Floats) -> Floats:
     """``numerator / denominator``, NaN where the denominator is 0."""
     empty = denominator == 0
     return np.where(empty, np.nan, numerator / np.where(empty, 1, denominator))
 
 
-def _same_shape(numerator: ArrayLike, denominator: ArrayLike) -> tuple[Floats, Floats]:
-    num, den = np.asarray(numerator, dtype=np.float64), np.asarray(denominator, dtype=np.float64)
-    if num.shape != den.shape:
-        raise InputError(f"numerator {num.shape} and denominator {den.shape} must have one shape")
-    return num, den
+@cache
+def _quantile(freedom: int, confidence: float) -> float:
+    return float(scipy.stats.t.ppf((1 + confidence) / 2, freedom))

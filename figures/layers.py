@@ -1,0 +1,61 @@
+"""Layer by layer: Future Missed Mass of the conditions, and the mass ratio of the quantized tier.
+
+Lines are all articles together, dots the articles. Layers are not a sample, so there are no bands over them.
+"""
+
+import polars as pl
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from qevict_diag.analyses.profile import by_layer
+from qevict_diag.figures.style import POLICY_COLORS, POLICY_DASHES, axes_of, style
+
+POLICIES = ("R1", "R2", "R3", "R4")
+METRICS = ("fmm", "mass_ratio")
+
+
+def plot_missed(frame: pl.DataFrame, *, ax: Axes | None = None) -> Axes:
+    """Plot FMM in percent by layer, a line for each condition."""
+    with style():
+        ax = _lines(axes_of(ax), by_layer(_conditions(frame)), 100)
+        ax.set_ylabel("Future Missed Mass (%)")
+        ax.set_ylim(bottom=0)
+    return ax
+
+
+def plot_ratio(frame: pl.DataFrame, *, ax: Axes | None = None) -> Axes:
+    """Plot R_Q by layer, ratio of sums, a line for each condition that has a quantized tier; 1 is no change."""
+    with style():
+        ax = axes_of(ax)
+        ax.axhline(1, color="#222222", linewidth=0.5, zorder=1)
+        _lines(ax, by_layer(_conditions(frame), "mass_ratio", "pooled"), 1)
+        ax.set_ylabel("R_Q")
+    return ax
+
+
+def figure_layers(frame: pl.DataFrame) -> Figure:
+    """Draw both panels side by side, 7.2 inches wide."""
+    with style():
+        figure = Figure(figsize=(7.2, 2.5), layout="constrained")
+        left, right = figure.subplots(1, 2)
+        plot_missed(frame, ax=left).set_title("(a)  Missed mass by layer")
+        plot_ratio(frame, ax=right).set_title("(b)  Mass ratio of the quantized tier by layer")
+    return figure
+
+
+def _conditions(frame: pl.DataFrame) -> pl.DataFrame:
+    return frame.filter(pl.col("policy").is_in(POLICIES))
+
+
+def _lines(ax: Axes, table: pl.DataFrame, scale: float) -> Axes:
+    for (policy,), rows in table.group_by("policy", maintain_order=True):
+        if rows["estimate"].null_count() == len(rows):
+            continue
+        color, dashes = POLICY_COLORS[str(policy)], POLICY_DASHES.get(str(policy), "-")
+        ax.plot(rows["layer"], rows["estimate"] * scale, color=color, linestyle=dashes, label=policy, zorder=3)
+        dots = rows.select("layer", "by_article").explode("by_article").drop_nulls()
+        ax.scatter(dots["layer"], dots["by_article"] * scale, s=4, color=color, alpha=0.4, linewidths=0, zorder=2)
+    ax.set_xlabel("layer")
+    ax.yaxis.grid(True)
+    ax.legend(fontsize=6)
+    return ax
