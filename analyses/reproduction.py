@@ -11,7 +11,7 @@ from qevict_diag.figures import figure1, tables
 from qevict_diag.measure.models import one_model
 from qevict_diag.measure.traces import Measurements, measure
 from qevict_diag.models.identity import difference
-from qevict_diag.policies.arms import BOUNDED
+from qevict_diag.policies.arms import BOUNDED, optima
 from qevict_diag.progress import Progress, part_of
 from qevict_diag.replay.settings import Settings
 from qevict_diag.texts.source import Source, built_in, slug
@@ -20,21 +20,36 @@ from qevict_diag.trace.trace import Trace
 
 @dataclass(frozen=True)
 class Setting:
-    """One recording length and what is measured on it: policies with the metrics they need."""
+    """One recording and what is measured on it: lengths, texts, and policies with the metrics they need.
+
+    ``articles`` names the texts, all of the request's without any; ``continuation`` is the request's without one.
+    """
 
     prefill: int
     decode: int
     measured: tuple[tuple[tuple[str, ...], tuple[str, ...]], ...]
+    continuation: str = ""
+    articles: tuple[str, ...] = ()
 
     @property
-    def name(self) -> str:
-        """How the paper writes it, ``512+256``."""
+    def lengths(self) -> str:
+        """How the paper writes them, ``512+256``."""
         return f"{self.prefill}+{self.decode}"
 
     @property
     def replays(self) -> int:
         """How many policies are replayed."""
         return sum(len(policies) for policies, _ in self.measured)
+
+    def texts(self, sources: Sequence[Source]) -> tuple[Source, ...]:
+        """The texts of this setting; InputError where one is missing."""
+        if not self.articles:
+            return tuple(sources)
+        named = {source.name: source for source in sources}
+        missing = [name for name in self.articles if name not in named]
+        if missing:
+            raise InputError(f"no text called {', '.join(missing)}; there are {', '.join(named)}")
+        return tuple(named[name] for name in self.articles)
 
 
 FEW_DISTINCT = 0.5  # share of distinct 4-grams below which a continuation is called a loop
@@ -50,10 +65,14 @@ BOUNDS = tuple(
 )
 
 
-DIAGNOSTIC = Setting(
-    512, 256, ((figure1.POLICIES, ("all",)), (RANKED, tables.TABLES["17b"].metrics), (BOUNDS, BOUNDED))
-)
+SHOWN = ("the-eddystone", "the-eel")  # the paper's figure and tables are of two articles
 
+DIAGNOSTIC = Setting(
+    512,
+    256,
+    ((figure1.POLICIES, ("all",)), (RANKED, tables.TABLES["17b"].metrics), (BOUNDS, BOUNDED)),
+    articles=SHOWN,
+)
 
 PROMOTION = Setting(
     256,
@@ -62,12 +81,23 @@ PROMOTION = Setting(
         ((promotion.WITHOUT, promotion.WITH), tables.TABLES["18"].metrics),
         (tables.TABLES["18"].bounds, BOUNDED),
     ),
+    articles=SHOWN,
+)
+
+# What the claims need, and the optima of window policies for the gap that they close. All articles go through the model
+# like prompts, in one batch.
+JUDGED = (
+    Setting(512, 256, ((figure1.POLICIES, ("all",)), (optima(("R2", "R3", "R4")), BOUNDED)), "teacher"),
+    Setting(256, 1024, (((promotion.WITHOUT, promotion.WITH), tables.TABLES["18"].metrics),), "teacher"),
 )
 
 
 @dataclass(frozen=True)
 class Request:
-    """What to reproduce: where to put it, on which model, with which continuation, on which texts."""
+    """What to reproduce: where to put it, on which model, with which continuation, on which texts.
+
+    ``diagnostic`` and ``promotion`` are shown in figure and tables; the verdicts rest on ``judged``, in the same order.
+    """
 
     out: Path
     model: str = "smollm2-135m"
@@ -78,14 +108,28 @@ class Request:
     accept_terms: Callable[[str], bool] | None = None
     diagnostic: Setting = DIAGNOSTIC
     promotion: Setting = PROMOTION
+    judged: tuple[Setting, Setting] = JUDGED
     sources: tuple[Source, ...] = field(default_factory=built_in)
+
+    @property
+    def recorded(self) -> tuple[Setting, ...]:
+        """Every setting, each once."""
+        return tuple(dict.fromkeys((self.diagnostic, self.promotion, *self.judged)))
 
     def folder(self, setting: Setting) -> Path:
         """Where the traces of a setting lie."""
-        return self.out / "traces" / f"{slug(Path(self.model).name)}-{self.continuation}" / setting.name
+        return self.out / "traces" / f"{slug(Path(self.model).name)}-{self.continued(setting)}" / setting.lengths
+
+    def of(self, setting: Setting) -> str:
+        """Say which recordings a setting is of: ``512+256, 2 texts, greedy``."""
+        return f"{setting.lengths}, {len(setting.texts(self.sources))} texts, {self.continued(setting)}"
+
+    def continued(self, setting: Setting) -> str:
+        """How the texts of a setting go on."""
+        return setting.continuation or self.continuation
 
 
-def record_missing(request: Request, settings: Sequence[Setting], progress: Progress) -> dict[str, list[Trace]]:
+def record_missing(request: Request, progress: Progress) -> dict[Setting, list[Trace]]:
     """Record the texts of each setting that have no trace yet, all in one batch, and open all of them.
 
     Traces that are there are held against the request before anything is recorded, and so is every setting against the
@@ -94,18 +138,18 @@ def record_missing(request: Request, settings: Sequence[Setting], progress: Prog
     from qevict_diag.models.fingerprint import fingerprint
 
     known = {"id": request.model} | fingerprint(request.model, request.revision)
+    texts = {setting: setting.texts(request.sources) for setting in request.recorded}
     missing = {
-        setting: [one for one in request.sources if not _path(request, setting, one).exists()] for setting in settings
+        setting: [one for one in sources if not _path(request, setting, one).exists()]
+        for setting, sources in texts.items()
     }
-    for setting in settings:
-        for source in set(request.sources) - set(missing[setting]):
+    for setting, sources in texts.items():
+        for source in set(sources) - set(missing[setting]):
             _opened(request, setting, source, known)
     if any(missing.values()):
         _record(request, missing, progress)
         known |= fingerprint(request.model, request.revision)  # of a model that was fetched just now
-    opened = {
-        setting.name: [_opened(request, setting, source, known) for source in request.sources] for setting in settings
-    }
+    opened = {setting: [_opened(request, setting, one, known) for one in sources] for setting, sources in texts.items()}
     one_model([trace for traces in opened.values() for trace in traces])
     return opened
 
@@ -124,7 +168,7 @@ def _record(request: Request, missing: Mapping[Setting, Sequence[Source]], progr
     )
     progress("loading the model", 1, 1)
     jobs = [
-        (setting, sources, RecordOptions(setting.prefill, setting.decode, request.continuation))  # type: ignore[arg-type]
+        (setting, sources, RecordOptions(setting.prefill, setting.decode, request.continued(setting)))  # type: ignore[arg-type]
         for setting, sources in missing.items()
         if sources
     ]
@@ -135,7 +179,7 @@ def _record(request: Request, missing: Mapping[Setting, Sequence[Source]], progr
             *(loaded.model, loaded.tokenizer, sources, options),
             out=request.folder(setting),
             identity=loaded.identity,
-            progress=part_of(progress, f"recording {setting.name}"),
+            progress=part_of(progress, f"recording {request.of(setting)}"),
         )
 
 
@@ -148,7 +192,7 @@ def _opened(request: Request, setting: Setting, source: Source, known: Mapping[s
     trace = Trace.open(request.folder(setting) / source.name)
     origin = trace.entry("source")
     found = (trace.shape.prefill, trace.shape.decode, origin.get("continuation"), origin.get("text_sha256"))
-    wanted = (setting.prefill, setting.decode, request.continuation, source.sha256)
+    wanted = (setting.prefill, setting.decode, request.continued(setting), source.sha256)
     differs = difference(trace.entry("model"), known)
     if found != wanted or differs:
         told = f"another model ({differs})" if differs else "another text, length or continuation"
@@ -156,24 +200,26 @@ def _opened(request: Request, setting: Setting, source: Source, known: Mapping[s
     return trace
 
 
-def _measure(traces: Sequence[Trace], setting: Setting, request: Request, progress: Progress) -> Measurements:
+def measure_setting(traces: Sequence[Trace], setting: Setting, request: Request, progress: Progress) -> Measurements:
+    """Replay and measure what a setting asks for, on its traces."""
     (policies, metrics), *also = setting.measured
     return measure(
         *(traces, policies, metrics, request.settings),
         also=also,
         min_inactive=request.settings.min_inactive,
-        progress=part_of(progress, f"replaying {setting.name}"),
+        progress=part_of(progress, f"replaying {request.of(setting)}"),
     )
 
 
-def loops(traces: dict[str, list[Trace]]) -> tuple[str, ...]:
+def loops(traces: Mapping[Setting, Sequence[Trace]]) -> tuple[str, ...]:
     """Warn of continuations that repeat themselves: small models do, when decoding is greedy."""
-    shares = [(trace.manifest.get("source") or {}).get("distinct_4grams") for one in traces.values() for trace in one]
+    origins = [trace.manifest.get("source") or {} for one in traces.values() for trace in one]
+    shares = [origin.get("distinct_4grams") for origin in origins if origin.get("continuation") != "teacher"]
     known = [share for share in shares if share is not None]
     if not known or min(known) >= FEW_DISTINCT:
         return ()
     return (
         f"The model fell into loops: only {min(known):.0%} to {max(known):.0%} of a continuation's 4-grams are "
-        "distinct. The numbers describe attention inside such loops; --continuation teacher measures the texts' own "
-        "words instead.",
+        "distinct. Figure and tables describe attention inside such loops; --continuation teacher measures the texts' "
+        "own words instead, which is what the verdicts rest on.",
     )

@@ -12,8 +12,11 @@ if TYPE_CHECKING:
 
     from qevict_diag.replay.settings import Settings
 
-SIGNS = {"holds": "yes", "does not hold": "NO", "undecided": "?", "not measured": "-"}
-LEGEND = "yes: holds · NO: does not hold · ?: undecided · -: not measured · first row: the defaults"
+SIGNS = {"holds": "yes", "does not hold": "NO", "no difference": "=", "undecided": "?", "not measured": "."}
+LEGEND = (
+    "yes: holds · NO: does not hold · =: no difference · .: not measured · first row: the defaults\n"
+    "undecided: (+) estimate on the claimed side, (-) not on it, ? none"
+)
 
 Tested = Annotated[
     list[str] | None,
@@ -56,26 +59,26 @@ def readings(
 
 
 def _print(found: "pl.DataFrame") -> None:
-    """Print the verdicts as a matrix, and below it every verdict that is not the default's, with its numbers."""
-    from qevict_diag.analyses.claims import sensitivity
+    """Print the verdicts as a matrix, then how each claim fares, then every verdict that is not the default's."""
+    from qevict_diag.analyses.claims import sensitivity, verdicts
 
-    table = sensitivity.matrix(found)
-    claims = table.columns[2:]
+    claims = found["claim"].unique(maintain_order=True).to_list()
     lines = ["".join((f"{'reading':<33}", *(f"{claim:>7}" for claim in claims)))]
-    for letter, reading, *verdicts in table.iter_rows():
-        lines.append(
-            "".join((f"{letter or '':<2}{reading or '(defaults)':<31}", *(f"{SIGNS[v]:>7}" for v in verdicts)))
-        )
+    for (letter, reading), rows in found.group_by("letter", "reading", maintain_order=True):
+        signs = (f"{_sign(row):>7}" for row in rows.iter_rows(named=True))
+        lines.append("".join((f"{letter or '':<2}{reading or '(defaults)':<31}", *signs)))
+    lines += ["", LEGEND, ""]
+    lines += [f"{claim}: {told}" for claim, told in verdicts.standing(found).items() if told]
     changed = sensitivity.changes(found)
-    lines += [
-        "",
-        LEGEND,
-        "",
-        f"{len(changed)} verdicts are not the default's:" if len(changed) else "No verdict changes.",
-    ]
+    lines += ["", f"{len(changed)} verdicts are not the default's:" if len(changed) else "No verdict changes."]
     for row in changed.iter_rows(named=True):
         lines.append(f"{row['reading']}: {row['claim']} {row['default']} -> {row['verdict']} ({row['numbers']})")
     typer.echo("\n".join(lines))
+
+
+def _sign(row: "dict[str, str]") -> str:
+    """A verdict in three characters at most; the side of the estimate where it is undecided."""
+    return f"({row['sign']})" if row["verdict"] == "undecided" and row["sign"] else SIGNS[row["verdict"]]
 
 
 def _catalogue() -> "pl.DataFrame":

@@ -11,7 +11,13 @@ if TYPE_CHECKING:
     from qevict_diag.figures.report.write import Reproduction
     from qevict_diag.replay.settings import Settings
 
-COLORS = {"holds": "green", "does not hold": "red", "undecided": "yellow", "not measured": "dim"}
+COLORS = {
+    "holds": "green",
+    "does not hold": "red",
+    "no difference": "cyan",
+    "undecided": "yellow",
+    "not measured": "dim",
+}
 
 
 @options.with_settings("min_inactive", "device")
@@ -47,14 +53,18 @@ def reproduce(
 
 def _print(made: "Reproduction", out: Path) -> None:
     from rich.console import Console
+    from rich.markup import escape
     from rich.table import Table
 
-    from qevict_diag.analyses.claims import evaluate as claims
+    from qevict_diag.analyses.claims.verdicts import summary
 
-    table = Table("claim", "verdict", "what the paper says", f"on {made.model}", box=None, pad_edge=False)
-    for row in claims.summary(made.evaluated).iter_rows(named=True):
+    table = Table("claim", "verdict", "n", "what the paper says", f"on {made.model}", box=None, pad_edge=False)
+    for row in summary(made.evaluated, made.compared).iter_rows(named=True):
         verdict = f"[{COLORS[row['verdict']]}]{row['verdict']}[/]"
-        table.add_row(row["claim"], verdict, row["text"], row["numbers"])
+        told = (row["evidence"] or row["numbers"]).replace("; ", "\n")
+        table.add_row(row["claim"], verdict, str(row["n"]), row["text"], escape(told))
+        if row["readings"]:
+            table.add_row("", "", "", f"[dim]{escape(row['readings'])}[/]", "")
     console = Console()
     console.print(table)
     for warning in made.warnings:

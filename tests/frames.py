@@ -26,8 +26,10 @@ CHURN = {"R1": 0.017, "R2": 0.01, "R3": 0.0012, "R4": 0.018, "R3-full-only": 0.0
 SHARES = {"R2": (0.33, 0.0, 0.65, 0.02), "R3": (0.2, 0.42, 0.36, 0.02)}
 GROUPS = ("full", "quantized", "evicted", "local")
 LIR_LAGS = (1, 2, 3, 4, 8)
-LIR_RATES = {"oracle": 0.01, "policy": 0.06}
-READINGS = ("", "lir_episodes=after_exit")
+LIR_COUNTS = {  # rescued and eligible of each layer; the two readings of episodes differ in their order
+    "": {"oracle": (2, 200), "policy": (12, 200)},
+    "lir_episodes=after_exit": {"oracle": (3, 40), "policy": (2, 40)},
+}
 
 
 def measurements(traces=2, layers=4, heads=2, decode=64, policies=tuple(FMM), seed=0, noise=0.01, prefill=512):
@@ -79,7 +81,8 @@ def _layer(trace, policy, layer, heads, decode, rng, noise):
             missed = about(FMM[policy])
             rows.append(row("fmm", missed, missed * mass, mass, head, event))
             if policy in ("R3", "R4", "R3-one-way"):
-                qsa, ratio = about(0.985 if policy != "R3-one-way" else 0.94), 0.9 + rng.normal(0, noise)
+                one_way = policy == "R3-one-way"
+                qsa, ratio = about(0.94 if one_way else 0.985), (0.87 if one_way else 0.9) + rng.normal(0, noise)
                 rows.append(row("qsa", qsa, qsa * mass, mass, head, event))
                 rows.append(row("mass_ratio", ratio, ratio * mass, mass, head, event))
         if event:
@@ -96,15 +99,14 @@ def _layer(trace, policy, layer, heads, decode, rng, noise):
 
 def _episodes(policy, rng, row):
     rows = []
-    for group, rate in LIR_RATES.items():
-        rate = 0.0 if policy == "R3-one-way" and group == "policy" else rate
-        for lag in LIR_LAGS:
-            for reading in READINGS:
-                rescued = round(200 * rate)
-                value = rescued / 200
-                rows.append(row("lir", value, rescued, 200, group=group, lag=lag, reading=reading))
+    for reading, counts in LIR_COUNTS.items():
+        for group, (rescued, eligible) in counts.items():
+            rescued = 0 if policy == "R3-one-way" and group == "policy" else rescued
+            for lag in LIR_LAGS:
+                where = {"group": group, "lag": lag, "reading": reading}
+                rows.append(row("lir", rescued / eligible, rescued, eligible, **where))
                 times = rng.integers(1, 15, rescued)
-                rows += [row("return_time", t, t, 1, group=group, lag=lag, reading=reading) for t in map(float, times)]
+                rows += [row("return_time", t, t, 1, **where) for t in map(float, times)]
     for lag in (1, 2, 4, 8):
         rows.append(row("transitions", 0.003 * lag, 3 * lag, 1000, group="01", lag=lag))
         rows.append(row("transitions", 0.03 * lag, 3 * lag, 100, group="10", lag=lag))

@@ -62,12 +62,13 @@ def test_agreement_pooled_and_mean(frame):
     assert found[("R4", "qsa pooled")]["published"] is None
 
 
-def test_lir_has_counts_and_three_intervals(frame):
+def test_lir_has_counts_and_two_intervals(frame):
     found = by(observation3.lir(frame), "policy", "reading", "group", "lag")
     row = found[("R3", "", "policy", 3)]
     assert (row["rescued"], row["eligible"]) == (12 * 8, 200 * 8)
     assert row["estimate"] == pytest.approx(0.06)
     assert row["wilson_low"] < 0.06 < row["wilson_high"]
+    assert (row["low"], row["high"]) == pytest.approx((0.06, 0.06))  # both articles have the same rate
     assert row["published"] == 0.0618
     assert row["published_return"] == 8
     assert found[("R3", "", "policy", 4)]["published"] is None

@@ -1,6 +1,7 @@
 """The whole path on a tiny model: traces are recorded once, everything is written, a wrong trace is refused."""
 
 import json
+from dataclasses import replace
 from types import SimpleNamespace
 
 import polars as pl
@@ -16,16 +17,21 @@ from qevict_diag.errors import InputError
 from qevict_diag.figures import figure1, tables
 from qevict_diag.figures.report import write as reproduction
 from qevict_diag.models import load as models
-from qevict_diag.texts.source import Source
+from qevict_diag.texts.source import Source, built_in
 
 pytestmark = tiny_models.transformers_noise
 
 EARLY = Setting(160, 96, ((figure1.POLICIES, ("all",)), (("R3[random]",), tables.TABLES["17b"].metrics)))
 LATE = Setting(128, 128, recorded.PROMOTION.measured)
+JUDGED = (
+    Setting(160, 96, ((figure1.POLICIES, ("all",)),), "teacher"),
+    Setting(128, 128, recorded.JUDGED[1].measured, "teacher"),
+)
+SETTINGS = {"diagnostic": EARLY, "promotion": LATE, "judged": JUDGED}
 
 
 def source(name, seed):
-    ids = torch.randint(3, 128, (EARLY.prefill,), generator=torch.Generator().manual_seed(seed))
+    ids = torch.randint(3, 128, (EARLY.prefill + EARLY.decode,), generator=torch.Generator().manual_seed(seed))
     return Source(name, tokens=tuple(ids.tolist()))
 
 
@@ -34,7 +40,7 @@ def request_(tmp_path_factory):
     folder = tmp_path_factory.mktemp("reproduction")
     tiny_models.build("llama").save_pretrained(folder / "tiny")
     texts = (source("one", 1), source("two", 2))
-    return Request(folder / "out", str(folder / "tiny"), diagnostic=EARLY, promotion=LATE, sources=texts)
+    return Request(folder / "out", str(folder / "tiny"), sources=texts, **SETTINGS)
 
 
 @pytest.fixture(scope="module")
@@ -46,9 +52,10 @@ def made(request_):
 
 def test_everything_is_written(made, request_):
     names = {file.name for file in made[0].files}
-    assert {"figure1.pdf", "figure1.png", "figure1.svg", "measurements.parquet", "index.html", "claims.md"} <= names
+    assert {"figure1.pdf", "layers.png", "layers.svg", "measurements.parquet", "index.html", "claims.md"} <= names
     for number in tables.TABLES:
-        assert {f"table{number}.{ending}" for ending in ("md", "csv", "html", "tex", "json")} <= names
+        name = number if number == "heads" else f"table{number}"
+        assert {f"{name}.{ending}" for ending in ("md", "csv", "html", "tex", "json")} <= names
     assert all(file.stat().st_size > 0 for file in made[0].files)
     assert not [path for path in request_.out.iterdir() if path.name.startswith(".")]
 
@@ -56,7 +63,7 @@ def test_everything_is_written(made, request_):
 def test_all_twelve_claims_have_a_verdict(made, request_):
     claims = json.loads((request_.out / "claims.json").read_text(encoding="utf-8"))["rows"]
     assert len(claims) == 12
-    assert {claim["verdict"] for claim in claims} <= {"holds", "does not hold", "undecided"}
+    assert {claim["verdict"] for claim in claims} <= {"holds", "does not hold", "no difference", "undecided"}
     assert json.loads(reproduction.as_json_text(made[0]))["claims"] == claims
 
 
@@ -71,10 +78,8 @@ def test_progress_reaches_the_end_of_every_stage(made):
     last = {stage: (done, total) for stage, done, total in made[1]}
     assert [stage.split()[0] for stage in last] == [
         "loading",
-        "recording",
-        "recording",
-        "replaying",
-        "replaying",
+        *["recording"] * 4,
+        *["replaying"] * 4,
         "writing",
     ]
     assert all(done == total for done, total in last.values())
@@ -88,16 +93,14 @@ def test_a_model_that_loops_is_told(share, warned):
 
 def test_traces_that_are_there_are_used_again(made, request_, monkeypatch):
     monkeypatch.setattr(models, "load", lambda *args, **options: pytest.fail("the model was loaded again"))
-    traces = recorded.record_missing(request_, (EARLY, LATE), lambda *stage: None)
-    assert [trace.name for trace in traces["160+96"]] == ["one", "two"]
+    traces = recorded.record_missing(request_, lambda *stage: None)
+    assert [trace.name for trace in traces[EARLY]] == ["one", "two"]
 
 
 def test_a_trace_of_another_text_is_refused(made, request_):
-    changed = Request(
-        request_.out, request_.model, diagnostic=EARLY, promotion=LATE, sources=(source("one", 3), source("two", 2))
-    )
+    changed = replace(request_, sources=(source("one", 3), source("two", 2)))
     with pytest.raises(InputError, match="give another --out or move that trace away"):
-        recorded.record_missing(changed, (EARLY, LATE), lambda *stage: None)
+        recorded.record_missing(changed, lambda *stage: None)
 
 
 def command(*words):
@@ -155,6 +158,6 @@ def test_reproduce_asks_for_what_it_was_told(monkeypatch, tmp_path, made):
     done = command("reproduce", "--out", tmp_path, "--continuation", "teacher", "--quiet")
     assert done.exit_code == 0, done.output
     assert (asked[0].continuation, asked[0].out) == ("teacher", tmp_path)
-    assert [source.name for source in asked[0].sources] == ["the-eddystone", "the-eel"]
+    assert asked[0].sources == built_in()
     assert "III-b" in done.stdout
     assert "index.html" in done.stdout

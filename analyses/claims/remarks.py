@@ -63,9 +63,7 @@ def _first_entries(frame: pl.DataFrame, reading: str, lag: int) -> str:
     every, returned = rescued(reading), rescued(after_exit(reading))
     if every == returned:
         return ""
-    return (
-        f"Of R3's {every} rescued windows {every - returned} had never been in F: they entered it for the first time."
-    )
+    return f"Of R3's {every} rescued episodes {every - returned} are first entries: the window had never been in F."
 
 
 def _populations(frame: pl.DataFrame) -> str:

@@ -9,8 +9,10 @@ from dataclasses import dataclass, replace
 
 import polars as pl
 
-from qevict_diag.analyses.claims import evaluate as claims
 from qevict_diag.analyses.claims.checks import Setting, checks
+from qevict_diag.analyses.claims.evaluate import evaluate
+from qevict_diag.analyses.claims.verdicts import LETTERS, summary
+from qevict_diag.analyses.observation3 import after_exit
 from qevict_diag.errors import InputError
 from qevict_diag.frames import MEASUREMENTS
 from qevict_diag.measure.traces import measure
@@ -20,8 +22,9 @@ from qevict_diag.readings import READINGS, Readings
 from qevict_diag.replay.settings import Settings
 from qevict_diag.trace.layer import Recorded
 
+EPISODES = ("lir", "return_time", "episodes")  # what Global LIR is measured as
 TOUCHED: dict[str, tuple[str, ...]] = {
-    "universe": ("lir", "transitions"),
+    "universe": (*EPISODES, "transitions"),
     "churn_set": ("churn",),
     "lir_episodes": (),  # the default's measurement has the rows of both
     "share_denominator": ("mass_share",),
@@ -30,11 +33,10 @@ TOUCHED: dict[str, tuple[str, ...]] = {
     "ledger_bytes": (),  # byte totals; no claim is about them
     "lag": ("transitions",),
 }
-KEPT = ("claim", "verdict", "numbers", "text")
+KEPT = ("claim", "verdict", "sign", "n", "numbers", "text")
 FORCED = "admission=forced"
 FORCED_R1 = "admission=forced, R1 only"
 STAGE = "replaying under each reading"
-LETTERS = {reading.name: reading.letter for reading in READINGS}
 Frames = Mapping[Setting, pl.DataFrame]
 
 
@@ -78,10 +80,11 @@ def compare(
 ) -> pl.DataFrame:
     """Verdict on every claim under the defaults and under each label, one row each.
 
-    Columns: letter, reading (empty for the defaults), claim, verdict, default, changed, numbers, text. Forced admission
-    comes twice, for all policies and for R1 alone (`FORCED_R1`), which is what the paper's churn of R1 suggests.
-    ``window`` is for policies that are not defined by theirs; a step of ``progress`` is a layer. Raises ReadingError
-    for a label that is not in the table, and what `measure` raises.
+    Columns: letter, reading (empty for the defaults), claim, verdict, default, changed, sign (of the estimates: on the
+    claimed side or not), n, numbers, text. `verdicts.standing` puts it in words. Forced admission comes twice, for all
+    policies and for R1 alone (`FORCED_R1`), which is what the paper's churn of R1 suggests. ``window`` is for policies
+    that are not defined by theirs; a step of ``progress`` is a layer. Raises ReadingError for a label that is not in
+    the table, and what `measure` raises.
     """
     chosen = [label for label in (_readings(label).label() for label in labels) if label]
     measured = _measure_all(by_setting(traces), settings, ["", *dict.fromkeys(chosen)], window, progress)
@@ -91,7 +94,7 @@ def compare(
         found = {setting: completed(label, default[setting], own[setting]) for setting in own}
         tables.append(_verdicts(label, found, settings))
         if label == FORCED:
-            alone = {setting: mixed(default[setting], found[setting], "R1") for setting in own}
+            alone = {setting: mixed(default[setting], found[setting], label, "R1") for setting in own}
             tables.append(_verdicts(FORCED_R1, alone, settings))
     return _against_default(pl.concat(tables))
 
@@ -111,14 +114,17 @@ def completed(label: str, default: pl.DataFrame, own: pl.DataFrame) -> pl.DataFr
     if touched is None or default.is_empty():
         return own
     if _name(label) == "lir_episodes":
-        own, touched = default.filter(pl.col("reading") == label), ("lir", "return_time")
-    borrowed = default.filter(pl.col("reading") == "", ~pl.col("metric").is_in(touched))
-    return pl.concat([borrowed.with_columns(reading=pl.lit(label)), own])
+        own, touched = default.filter(pl.col("reading") == label), EPISODES
+    left_alone = default.filter(~pl.col("metric").is_in(touched))
+    under = {"": label, after_exit(""): after_exit(label)}  # Global LIR comes under both readings of episodes
+    borrowed = [left_alone.filter(reading=usual).with_columns(reading=pl.lit(name)) for usual, name in under.items()]
+    return pl.concat([*borrowed, own])
 
 
-def mixed(default: pl.DataFrame, other: pl.DataFrame, policy: str) -> pl.DataFrame:
+def mixed(default: pl.DataFrame, other: pl.DataFrame, label: str, policy: str) -> pl.DataFrame:
     """The default's measurements with those of one policy taken from another reading, all under the default's label."""
-    swapped = other.filter(pl.col("policy") == policy).with_columns(reading=pl.lit(""))
+    usual = {label: "", after_exit(label): after_exit("")}
+    swapped = other.filter(pl.col("policy") == policy).with_columns(pl.col("reading").replace_strict(usual))
     return pl.concat([default.filter(pl.col("policy") != policy), swapped])
 
 
@@ -160,8 +166,8 @@ def _measured(part: Needed, settings: Settings, window: int | None, progress: Pr
 
 
 def _verdicts(label: str, frames: Frames, settings: Settings) -> pl.DataFrame:
-    summary = claims.summary(claims.evaluate(frames["diagnostic"], frames["promotion"], settings))
-    return summary.select(pl.lit(_letter(label)).alias("letter"), pl.lit(label).alias("reading"), *KEPT)
+    judged = summary(evaluate(frames["diagnostic"], frames["promotion"], settings))
+    return judged.select(pl.lit(_letter(label)).alias("letter"), pl.lit(label).alias("reading"), *KEPT)
 
 
 def _against_default(table: pl.DataFrame) -> pl.DataFrame:

@@ -1,10 +1,12 @@
 """Everything of the paper's diagnostics in one go: record, replay, measure, and write figure, tables, claims and page.
 
-Two settings on the same texts: 512+256 for Figure 1 and Tables 14 to 17, 256+1024 for Table 18. Traces that are
-already there are used again when they are of the same model, text and continuation.
+Figure and tables are of two articles, as the paper's are: 512+256 for Figure 1 and Tables 14 to 17, 256+1024 for Table
+18. The verdicts are of all articles, whose own words are the continuation, at the same lengths: two articles are two.
+Traces that are already there are used again when they are of the same model, text and continuation.
 """
 
 import json
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -13,67 +15,77 @@ import polars as pl
 
 from qevict_diag import files
 from qevict_diag.analyses.claims import evaluate as claims
-from qevict_diag.analyses.reproduction import Request, _measure, loops, record_missing
-from qevict_diag.figures import figure1, tables
+from qevict_diag.analyses.claims.verdicts import summary
+from qevict_diag.analyses.reproduction import Request, Setting, loops, measure_setting, record_missing
+from qevict_diag.figures import figure1, layers, tables
 from qevict_diag.figures.report import page
 from qevict_diag.figures.style import FORMATS as PICTURES
 from qevict_diag.figures.style import save
 from qevict_diag.figures.tables.claims import checks_table, claims_table
-from qevict_diag.figures.tables.formats import FORMATS, SUFFIXES, render
+from qevict_diag.figures.tables.formats import FORMATS, SUFFIXES, defined, render
 from qevict_diag.figures.tables.table import Table
 from qevict_diag.measure.traces import Measurements
 from qevict_diag.progress import Progress, silent
 from qevict_diag.replay.settings import Settings
-from qevict_diag.statistics import intervals
 from qevict_diag.trace.trace import Trace
 
 
 @dataclass(frozen=True, eq=False)
 class Reproduction:
-    """What came out: the checks behind the claims, and the files that were written."""
+    """What came out: the checks behind the claims, how they fare under other readings, and the files written."""
 
     evaluated: pl.DataFrame
     model: str
     files: tuple[Path, ...]
     warnings: tuple[str, ...] = ()
+    compared: pl.DataFrame | None = None
+
+
+@dataclass(frozen=True, eq=False)
+class Found:
+    """What was recorded and measured, by setting; ``compared`` has the verdicts under every reading, if computed."""
+
+    traces: Mapping[Setting, Sequence[Trace]]
+    measured: Mapping[Setting, Measurements]
+    compared: pl.DataFrame | None = None
 
 
 def reproduce(request: Request, progress: Progress = silent) -> Reproduction:
     """Record what is missing, measure, and write everything below ``request.out``."""
     files.check_set(request.out)
-    settings = (request.diagnostic, request.promotion)
-    traces = record_missing(request, settings, progress)
-    diagnostic, late = (_measure(traces[setting.name], setting, request, progress) for setting in settings)
-    return write(request, traces, diagnostic, late, progress)
+    traces = record_missing(request, progress)
+    measured = {setting: measure_setting(traces[setting], setting, request, progress) for setting in traces}
+    return write(request, Found(traces, measured), progress)
 
 
-def write(
-    request: Request, traces: dict[str, list[Trace]], diagnostic: Measurements, late: Measurements, progress: Progress
-) -> Reproduction:
-    """Write figure, tables, claims, measurements and the page: all of them, or those of an earlier run stay."""
+def write(request: Request, found: Found, progress: Progress) -> Reproduction:
+    """Write figures, tables, claims, measurements and the page: all of them, or those of an earlier run stay."""
     progress("writing", 0, 1)
-    out, model = request.out, traces[request.diagnostic.name][0].model_id
-    evaluated = claims.evaluate(diagnostic.frame, late.frame, request.settings)
-    found = [
-        tables.build(
-            *(name, *_frames(late if name == "18" else diagnostic), request.settings),
-            (request.promotion if name == "18" else request.diagnostic).name,
-        )
-        for name in tables.TABLES
-    ]
-    with files.replacing_set(out) as folder:
-        figure = figure1.plot_figure1(diagnostic.frame)
-        written = [save(figure, folder / f"figure1.{ending}") for ending in PICTURES]
-        judged = [claims_table(evaluated, model), checks_table(evaluated, model)]
-        written += [file for table in [*judged, *found] for file in write_table(table, folder)]
-        frames = _measured(request, diagnostic, late).items()
-        written += [_parquet(frame, folder / f"{name}.parquet") for name, frame in frames]
+    model, early = found.traces[request.diagnostic][0].model_id, found.measured[request.diagnostic].frame
+    evaluated = claims.evaluate(*(found.measured[setting].frame for setting in request.judged), request.settings)
+    judged = [claims_table(evaluated, model, found.compared), checks_table(evaluated, model)]
+    made = [_table(name, request, found) for name in tables.TABLES]
+    drawn = {"figure1": figure1.plot_figure1(early), "layers": layers.figure_layers(early)}
+    with files.replacing_set(request.out) as folder:
+        written = [save(figure, folder / f"{name}.{ending}") for name, figure in drawn.items() for ending in PICTURES]
+        written += [file for table in [*judged, *made] for file in write_table(table, folder)]
+        written += [_parquet(frame, folder / f"{name}.parquet") for name, frame in _frames(request, found).items()]
+        svg = {name: (folder / f"{name}.svg").read_text(encoding="utf-8") for name in drawn}
         names = tuple(file.name for file in written)
-        drawing = (folder / "figure1.svg").read_text(encoding="utf-8")
-        report = page.Report(model, drawing, evaluated, found, _facts(request, traces), names, loops(traces))
+        report = page.Report(
+            *(model, svg["figure1"], evaluated, made, svg["layers"], found.compared),
+            *(_facts(request, found), names, loops(found.traces)),
+        )
         files.write_text(folder / "index.html", page.page(report))
     progress("writing", 1, 1)
-    return Reproduction(evaluated, model, tuple(out / name for name in (*names, "index.html")), loops(traces))
+    listed = tuple(request.out / name for name in (*names, "index.html"))
+    return Reproduction(evaluated, model, listed, loops(found.traces), found.compared)
+
+
+def _table(name: str, request: Request, found: Found) -> Table:
+    setting = request.promotion if name == "18" else request.diagnostic
+    measured = found.measured[setting]
+    return tables.build(name, measured.frame, measured.bytes, request.settings, setting.lengths)
 
 
 def write_table(table: Table, folder: Path) -> list[Path]:
@@ -81,16 +93,15 @@ def write_table(table: Table, folder: Path) -> list[Path]:
     return [files.write_text(folder / f"{table.name}.{SUFFIXES[form]}", render(table, form)) for form in FORMATS]
 
 
-def _frames(measured: Measurements) -> tuple[pl.DataFrame, pl.DataFrame]:
-    return measured.frame, measured.bytes
-
-
-def _measured(request: Request, diagnostic: Measurements, late: Measurements) -> dict[str, pl.DataFrame]:
+def _frames(request: Request, found: Found) -> dict[str, pl.DataFrame]:
+    """Measurements and byte use of the figure and the tables, and measurements behind the verdicts, by file name."""
+    early, late = (found.measured[setting] for setting in (request.diagnostic, request.promotion))
+    lengths = request.promotion.lengths
+    judged = {f"verdicts-{setting.lengths}": found.measured[setting].frame for setting in request.judged}
     return {
-        "measurements": diagnostic.frame,
-        "bytes": diagnostic.bytes,
-        f"measurements-{request.promotion.name}": late.frame,
-        f"bytes-{request.promotion.name}": late.bytes,
+        **{"measurements": early.frame, "bytes": early.bytes},
+        **{f"measurements-{lengths}": late.frame, f"bytes-{lengths}": late.bytes},
+        **judged,
     }
 
 
@@ -100,21 +111,27 @@ def _parquet(frame: pl.DataFrame, path: Path) -> Path:
     return path
 
 
-def _facts(request: Request, traces: dict[str, list[Trace]]) -> dict[str, str]:
+def _facts(request: Request, found: Found) -> dict[str, str]:
     """Collect what a reader must know to weigh or repeat the numbers."""
-    first = traces[request.diagnostic.name][0].manifest
+    first = found.traces[request.diagnostic][0].manifest
     model: dict[str, Any] = first.get("model") or {}
-    texts = [_text(trace) for setting in traces.values() for trace in setting]
+    shown, judged = ((request.diagnostic, request.promotion), request.judged)
     return {
         "model": f"{model.get('id')} ({model.get('architecture')}, {model.get('dtype')})",
         "weights, SHA-256": str(model.get("weights_sha256"))[:16],
-        "continuation": request.continuation,
-        "intervals": f"95%, two-level bootstrap, {intervals.RESAMPLES} resamples",
+        "figure and tables from": "; ".join(map(request.of, shown)),
+        "verdicts from": "; ".join(map(request.of, judged)),
+        "intervals": "95%, t over articles (jackknife), layers a full set",
         "settings": _told(request.settings),
         "software": ", ".join(f"{name} {version}" for name, version in (first.get("software") or {}).items()),
         "recorded": str(first.get("created")),
-        "texts, and how many 4-grams of the continuation are distinct": "\n".join(texts),
+        "texts of figure and tables, and how many 4-grams of the continuation are distinct": _texts(shown, found),
+        "texts of the verdicts": _texts(judged, found),
     }
+
+
+def _texts(settings: Sequence[Setting], found: Found) -> str:
+    return "\n".join(_text(trace) for setting in settings for trace in found.traces[setting])
 
 
 def _told(settings: Settings) -> str:
@@ -133,13 +150,11 @@ def _text(trace: Trace) -> str:
 
 def as_json_text(made: Reproduction) -> str:
     """Claims and files as JSON, for programs."""
-    summary = claims.summary(made.evaluated).fill_nan(None).to_dicts()
-    checks = made.evaluated.fill_nan(None).to_dicts()
     content = {
         "model": made.model,
         "warnings": made.warnings,
-        "claims": summary,
-        "checks": checks,
+        "claims": defined(summary(made.evaluated, made.compared)).to_dicts(),
+        "checks": defined(made.evaluated).to_dicts(),
         "files": [str(file) for file in made.files],
     }
     return json.dumps(content, ensure_ascii=False, indent=1)

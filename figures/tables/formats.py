@@ -69,18 +69,19 @@ def markdown(table: Table) -> str:
 
 
 def csv(table: Table) -> str:
-    """Write the typed frame; undefined numbers are empty fields."""
-    return _defined(table.frame).write_csv()
+    """Write the typed frame; undefined numbers are empty fields, and a list is one field, with semicolons."""
+    lists = pl.selectors.by_dtype(pl.List(pl.Float64)).cast(pl.List(pl.String)).list.join(";", ignore_nulls=True)
+    return defined(table.frame).with_columns(lists).write_csv()
 
 
 def records(table: Table) -> dict[str, Any]:
     """Give the typed frame, title and notes as plain objects, undefined numbers as None."""
-    rows = _defined(table.frame).to_dicts()
+    rows = defined(table.frame).to_dicts()
     return {"table": table.name, "title": table.title, "notes": list(table.notes), "rows": rows}
 
 
-def _defined(frame: pl.DataFrame) -> pl.DataFrame:
-    """Null where a number is not finite."""
+def defined(frame: pl.DataFrame) -> pl.DataFrame:
+    """The frame with null where a number is not finite."""
     numbers = pl.selectors.float()
     return frame.with_columns(pl.when(numbers.is_finite()).then(numbers))
 

@@ -5,7 +5,7 @@ from dataclasses import replace
 import polars as pl
 
 from qevict_diag.analyses import observation1, regret
-from qevict_diag.analyses.estimates import grid
+from qevict_diag.analyses.estimates import sample
 from qevict_diag.figures.tables.numbers import limits, number, percent, text
 from qevict_diag.figures.tables.parts import (
     AGAINST_O2,
@@ -28,7 +28,7 @@ METRICS = ("fmm", "churn")
 def table14(frame: pl.DataFrame, used: pl.DataFrame, settings: Settings) -> Table:
     """Average FMM and churn of each condition (Table 14)."""
     keys = list(observation1.KEYS)
-    over = grid(frame)
+    over = sample(frame)
     fmm = observation1.fmm(frame, over).select(
         *(*keys, "n", "layers", "layer_sd", "undefined"),
         fmm="estimate",

@@ -7,6 +7,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib import resources
 
+from qevict_diag.errors import InputError
+
 
 @dataclass(frozen=True)
 class Source:
@@ -23,11 +25,17 @@ class Source:
         return hashlib.sha256(content.encode("utf-8")).hexdigest()
 
 
-def built_in() -> tuple[Source, ...]:
-    """The articles written for this project, by name."""
+def built_in(*names: str) -> tuple[Source, ...]:
+    """The articles written for this project, in the order of their names; only those named, where any are.
+
+    InputError for a name that is not among them.
+    """
     folder = resources.files("qevict_diag") / "data" / "articles"
-    files = sorted((f for f in folder.iterdir() if f.name.endswith(".txt")), key=lambda f: f.name)
-    return tuple(Source(file.name.removesuffix(".txt"), file.read_text(encoding="utf-8")) for file in files)
+    files = {file.name.removesuffix(".txt"): file for file in folder.iterdir() if file.name.endswith(".txt")}
+    unknown = sorted(set(names) - set(files))
+    if unknown:
+        raise InputError(f"no built-in article {', '.join(unknown)}; there are {', '.join(sorted(files))}")
+    return tuple(Source(name, files[name].read_text(encoding="utf-8")) for name in sorted(names or files))
 
 
 def slug(name: str) -> str:
