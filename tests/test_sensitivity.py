@@ -9,7 +9,7 @@ from random_traces import random_trace
 from typer.testing import CliRunner
 
 from qevict_diag.analyses.claims import evaluate as claims
-from qevict_diag.analyses.claims import sensitivity
+from qevict_diag.analyses.claims import sensitivity, verdicts
 from qevict_diag.analyses.claims.checks import checks
 from qevict_diag.cache.budget import Budget
 from qevict_diag.cli.app import app
@@ -47,9 +47,9 @@ def test_the_shortcut_gives_what_measuring_everything_gives(traces, compared, na
     label = next(one for one in compared["reading"].unique() if one.startswith(name))
     settings = replace(SETTINGS, readings=Readings.parse([label]))
     frame = measure(traces, POLICIES, ["all"], settings).frame
-    expected = claims.summary(claims.evaluate(frame))
+    expected = verdicts.summary(claims.evaluate(frame))
     got = compared.filter(reading=label)
-    for column in ("claim", "verdict", "numbers"):
+    for column in ("claim", "verdict", "sign", "numbers"):
         assert got[column].to_list() == expected[column].to_list()
 
 
