@@ -4,6 +4,8 @@ Layers and heads are not a sample. Their spread is a result: a mean over them ca
 attention is nearly all lost.
 """
 
+from typing import Any
+
 import polars as pl
 
 from qevict_diag.analyses.estimates import How, cells, estimates, rows_of, sample
@@ -26,7 +28,12 @@ def by_layer(frame: pl.DataFrame, metric: str = "fmm", how: How = "mean") -> pl.
         for at, (policy,) in enumerate(counted.keys.rows())
         for place, layer in enumerate(over.layers)
     ]
-    schema = {"policy": pl.String, "layer": pl.Int32, "estimate": pl.Float64, "by_article": pl.List(pl.Float64)}
+    schema: dict[str, Any] = {
+        "policy": pl.String,
+        "layer": pl.Int32,
+        "estimate": pl.Float64,
+        "by_article": pl.List(pl.Float64),
+    }
     table = pl.DataFrame(rows, schema=schema)
     return table.with_columns(
         pl.col("estimate").fill_nan(None), pl.col("by_article").list.eval(pl.element().fill_nan(None))

@@ -5,9 +5,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from qevict_diag.analyses import importance, promotion
+from qevict_diag.analyses import importance, observation1, promotion
+from qevict_diag.analyses.needs import NEEDS
 from qevict_diag.errors import InputError
-from qevict_diag.figures import figure1, tables
 from qevict_diag.measure.models import one_model
 from qevict_diag.measure.traces import Measurements, measure
 from qevict_diag.models.identity import difference
@@ -30,6 +30,11 @@ class Setting:
     measured: tuple[tuple[tuple[str, ...], tuple[str, ...]], ...]
     continuation: str = ""
     articles: tuple[str, ...] = ()
+
+    @property
+    def length(self) -> tuple[int, int]:
+        """Prompt and decode queries."""
+        return self.prefill, self.decode
 
     @property
     def lengths(self) -> str:
@@ -60,7 +65,7 @@ RANKED = importance.POLICIES[1:]  # R3 itself is among the conditions
 
 BOUNDS = tuple(
     name
-    for name in dict.fromkeys((*tables.TABLES["14"].bounds, *tables.TABLES["17b"].bounds))
+    for name in dict.fromkeys((*NEEDS["14"].bounds, *NEEDS["17b"].bounds))
     if name not in RANKED  # Table 17b ranks by the optimum too
 )
 
@@ -70,7 +75,7 @@ SHOWN = ("the-eddystone", "the-eel")  # the paper's figure and tables are of two
 DIAGNOSTIC = Setting(
     512,
     256,
-    ((figure1.POLICIES, ("all",)), (RANKED, tables.TABLES["17b"].metrics), (BOUNDS, BOUNDED)),
+    ((observation1.POLICIES, ("all",)), (RANKED, NEEDS["17b"].metrics), (BOUNDS, BOUNDED)),
     articles=SHOWN,
 )
 
@@ -78,8 +83,8 @@ PROMOTION = Setting(
     256,
     1024,
     (
-        ((promotion.WITHOUT, promotion.WITH), tables.TABLES["18"].metrics),
-        (tables.TABLES["18"].bounds, BOUNDED),
+        ((promotion.WITHOUT, promotion.WITH), NEEDS["18"].metrics),
+        (NEEDS["18"].bounds, BOUNDED),
     ),
     articles=SHOWN,
 )
@@ -87,8 +92,8 @@ PROMOTION = Setting(
 # What the claims need, and the optima of window policies for the gap that they close. All articles go through the model
 # like prompts, in one batch.
 JUDGED = (
-    Setting(512, 256, ((figure1.POLICIES, ("all",)), (optima(("R2", "R3", "R4")), BOUNDED)), "teacher"),
-    Setting(256, 1024, (((promotion.WITHOUT, promotion.WITH), tables.TABLES["18"].metrics),), "teacher"),
+    Setting(512, 256, ((observation1.POLICIES, ("all",)), (optima(("R2", "R3", "R4")), BOUNDED)), "teacher"),
+    Setting(256, 1024, (((promotion.WITHOUT, promotion.WITH), NEEDS["18"].metrics),), "teacher"),
 )
 
 
@@ -168,7 +173,7 @@ def _record(request: Request, missing: Mapping[Setting, Sequence[Source]], progr
     )
     progress("loading the model", 1, 1)
     jobs = [
-        (setting, sources, RecordOptions(setting.prefill, setting.decode, request.continued(setting)))  # type: ignore[arg-type]
+        (setting, sources, RecordOptions(*setting.length, request.continued(setting)))  # type: ignore[arg-type]
         for setting, sources in missing.items()
         if sources
     ]

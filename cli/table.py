@@ -48,6 +48,7 @@ def table(
 
 
 def _built(name: str, opened: "list[Trace]", settings: "Settings", window: int | None, quiet: bool) -> "Table":
+    from qevict_diag.analyses.needs import NEEDS
     from qevict_diag.cli.progress import shown
     from qevict_diag.figures import tables
     from qevict_diag.measure.traces import measure
@@ -55,12 +56,12 @@ def _built(name: str, opened: "list[Trace]", settings: "Settings", window: int |
     from qevict_diag.policies.catalogue import policies
     from qevict_diag.progress import part_of
 
-    spec = tables.spec_of(name)
-    chosen = policies(spec.policies, window=window)
+    need = NEEDS[name]
+    chosen = policies(need.policies, window=window)
     with shown(quiet) as progress:
         found = measure(
-            *(opened, chosen, spec.metrics, settings),
-            also=[(spec.bounding(chosen), BOUNDED)],
+            *(opened, chosen, need.metrics, settings),
+            also=[(need.bounding(chosen), BOUNDED)],
             min_inactive=settings.min_inactive,
             progress=part_of(progress, f"table {name}"),
         )

@@ -7,11 +7,9 @@ import polars as pl
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
+from qevict_diag.analyses.needs import CONDITIONS
 from qevict_diag.analyses.profile import by_layer
 from qevict_diag.figures.style import POLICY_COLORS, POLICY_DASHES, axes_of, style
-
-POLICIES = ("R1", "R2", "R3", "R4")
-METRICS = ("fmm", "mass_ratio")
 
 
 def plot_missed(frame: pl.DataFrame, *, ax: Axes | None = None) -> Axes:
@@ -44,7 +42,7 @@ def figure_layers(frame: pl.DataFrame) -> Figure:
 
 
 def _conditions(frame: pl.DataFrame) -> pl.DataFrame:
-    return frame.filter(pl.col("policy").is_in(POLICIES))
+    return frame.filter(pl.col("policy").is_in(CONDITIONS))
 
 
 def _lines(ax: Axes, table: pl.DataFrame, scale: float) -> Axes:

@@ -11,6 +11,7 @@ import torch
 from typer.testing import CliRunner
 
 from qevict_diag.analyses import reproduction as recorded
+from qevict_diag.analyses.needs import NEEDS
 from qevict_diag.analyses.reproduction import Request, Setting
 from qevict_diag.cli.app import app
 from qevict_diag.errors import InputError
@@ -21,7 +22,7 @@ from qevict_diag.texts.source import Source, built_in
 
 pytestmark = tiny_models.transformers_noise
 
-EARLY = Setting(160, 96, ((figure1.POLICIES, ("all",)), (("R3[random]",), tables.TABLES["17b"].metrics)))
+EARLY = Setting(160, 96, ((figure1.POLICIES, ("all",)), (("R3[random]",), NEEDS["17b"].metrics)))
 LATE = Setting(128, 128, recorded.PROMOTION.measured)
 JUDGED = (
     Setting(160, 96, ((figure1.POLICIES, ("all",)),), "teacher"),

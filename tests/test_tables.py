@@ -11,6 +11,7 @@ import polars as pl
 import pytest
 
 from qevict_diag.analyses.claims import evaluate as claims
+from qevict_diag.analyses.needs import NEEDS
 from qevict_diag.cache.budget import Budget
 from qevict_diag.errors import InputError
 from qevict_diag.figures import tables
@@ -235,9 +236,9 @@ def test_tables_of_missed_mass_have_the_regret_and_the_gap_closed():
 
 
 def test_a_table_of_missed_mass_asks_for_its_bounds():
-    assert "R1[irreversible]" in tables.TABLES["14"].bounds
-    assert "R3[random:2]" in tables.TABLES["18"].bounds
-    assert tables.TABLES["16"].bounds == ()
+    assert "R1[irreversible]" in NEEDS["14"].bounds
+    assert "R3[random:2]" in NEEDS["18"].bounds
+    assert NEEDS["16"].bounds == ()
 
 
 def test_a_ratio_over_nothing_is_empty_in_every_format(measured):

@@ -34,7 +34,7 @@ HOLDS, FAILS, SAME = "holds", "does not hold", "no difference"
 UNDECIDED, UNMEASURED = "undecided", "not measured"
 EXACT = "exact count"
 UNIT = "article"
-COLUMNS = {
+COLUMNS: dict[str, Any] = {
     "claim": pl.String,
     "statistic": pl.String,
     "estimate": pl.Float64,

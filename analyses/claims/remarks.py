@@ -51,7 +51,7 @@ def _share(row: dict[str, float]) -> str:
 def _inflation(frame: pl.DataFrame) -> str:
     """Eq. (24)."""
     rows = rows_of(frame, "mass_ratio", policy="R3").filter(pl.col("value").is_not_nan())
-    ratio = rows["numerator"].sum() / rows["denominator"].sum() if len(rows) else math.nan
+    ratio = _total(rows, "numerator") / _total(rows, "denominator") if len(rows) else math.nan
     told = "Above 1 is arithmetic: logit errors of mean 0 and variance s² give R_Q = exp(s²/2)."
     return f"{told} {ratio:.3f} is s = {math.sqrt(2 * math.log(ratio)):.2f}." if ratio > 1 else told
 
@@ -80,4 +80,8 @@ def _populations(frame: pl.DataFrame) -> str:
 
 def _moves(frame: pl.DataFrame, group: str) -> tuple[float, float]:
     rows = rows_of(frame, "transitions", policy="R3", lag=FIRST_LAG, group=group)
-    return rows["numerator"].sum(), rows["denominator"].sum()
+    return _total(rows, "numerator"), _total(rows, "denominator")
+
+
+def _total(rows: pl.DataFrame, column: str) -> float:
+    return float(rows[column].to_numpy().sum())

@@ -61,8 +61,9 @@ def reproduce(request: Request, progress: Progress = silent) -> Reproduction:
 def write(request: Request, found: Found, progress: Progress) -> Reproduction:
     """Write figures, tables, claims, measurements and the page: all of them, or those of an earlier run stay."""
     progress("writing", 0, 1)
+    first, second = request.judged
     model, early = found.traces[request.diagnostic][0].model_id, found.measured[request.diagnostic].frame
-    evaluated = claims.evaluate(*(found.measured[setting].frame for setting in request.judged), request.settings)
+    evaluated = claims.evaluate(found.measured[first].frame, found.measured[second].frame, request.settings)
     judged = [claims_table(evaluated, model, found.compared), checks_table(evaluated, model)]
     made = [_table(name, request, found) for name in tables.TABLES]
     drawn = {"figure1": figure1.plot_figure1(early), "layers": layers.figure_layers(early)}

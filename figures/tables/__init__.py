@@ -5,48 +5,28 @@ Table 17's body is lost from the paper's text; it was either the lagged transiti
 importance estimators (17b), so there are both. One table is ours: the heads that miss most.
 """
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable
+from dataclasses import replace
 
 import polars as pl
 
 from qevict_diag.errors import InputError
 from qevict_diag.figures.tables import heads, table14, table15, table16, table17a, table17b, table18
 from qevict_diag.figures.tables.formats import FORMATS
-from qevict_diag.figures.tables.parts import PAPER, THREE_TIERS
+from qevict_diag.figures.tables.parts import PAPER
 from qevict_diag.figures.tables.table import Table
-from qevict_diag.policies.arms import bounds
-from qevict_diag.policies.catalogue import policies
-from qevict_diag.policies.policy import Policy
 from qevict_diag.replay.settings import Settings
 
+Build = Callable[[pl.DataFrame, pl.DataFrame, Settings], Table]
 
-@dataclass(frozen=True)
-class Spec:
-    """One entry of `TABLES`: how to build it, and the policies and metrics that must have been measured."""
-
-    build: Callable[[pl.DataFrame, pl.DataFrame, Settings], Table]
-    policies: tuple[str, ...]
-    metrics: tuple[str, ...]
-
-    @property
-    def bounds(self) -> tuple[str, ...]:
-        """Random arms and optima that its policies' Future Missed Mass is held against, beyond the policies."""
-        return tuple(one.name for one in self.bounding(policies(self.policies)))
-
-    def bounding(self, chosen: Sequence[Policy]) -> tuple[Policy, ...]:
-        """The same for policies ``chosen`` with windows of their own."""
-        return bounds(chosen) if "fmm" in self.metrics else ()
-
-
-TABLES: dict[str, Spec] = {
-    "14": Spec(table14.table14, table14.POLICIES, table14.METRICS),
-    "15": Spec(table15.table15, THREE_TIERS, table15.METRICS),
-    "16": Spec(table16.table16, THREE_TIERS, table16.METRICS),
-    "17a": Spec(table17a.table17a, table17a.POLICIES, table17a.METRICS),
-    "17b": Spec(table17b.table17b, table17b.POLICIES, table17b.METRICS),
-    "18": Spec(table18.table18, table18.POLICIES, table18.METRICS),
-    "heads": Spec(heads.heads, heads.POLICIES, heads.METRICS),
+TABLES: dict[str, Build] = {  # what each needs measured: `NEEDS`
+    "14": table14.table14,
+    "15": table15.table15,
+    "16": table16.table16,
+    "17a": table17a.table17a,
+    "17b": table17b.table17b,
+    "18": table18.table18,
+    "heads": heads.heads,
 }
 
 
@@ -62,7 +42,7 @@ def build(
     The ``settings`` that it was measured under, and the ``lengths`` of the traces (512+256), become a note.
     """
     settings = settings or Settings()
-    table = spec_of(name).build(frame, used, settings)
+    table = builder(name)(frame, used, settings)
     return replace(table, notes=(*table.notes, settings_note(settings, lengths)))
 
 
@@ -76,7 +56,7 @@ def settings_note(settings: Settings, lengths: str = "") -> str:
     )
 
 
-def spec_of(name: str) -> Spec:
+def builder(name: str) -> Build:
     """Look a table up; InputError for one that does not exist."""
     if name not in TABLES:
         raise InputError(f"table {name!r}: there are {', '.join(TABLES)}")
@@ -91,5 +71,5 @@ def names_of(number: str, form: str) -> tuple[str, ...]:
         raise InputError("table 17 is two tables, which one CSV cannot hold; ask for 17a or 17b")
     names = ("17a", "17b") if number == "17" else (number,)
     for name in names:
-        spec_of(name)
+        builder(name)
     return names

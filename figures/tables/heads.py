@@ -3,18 +3,16 @@
 import polars as pl
 
 from qevict_diag.analyses import profile
+from qevict_diag.analyses.needs import CONDITIONS
 from qevict_diag.figures.tables.numbers import limits, number, percent, text
 from qevict_diag.figures.tables.parts import BYTE_COLUMNS, READING, ordered, sample_notes, with_bytes
 from qevict_diag.figures.tables.table import Column, Table
 from qevict_diag.replay.settings import Settings
 
-POLICIES = ("R1", "R2", "R3", "R4")
-METRICS = ("fmm",)
-
 
 def heads(frame: pl.DataFrame, used: pl.DataFrame, settings: Settings) -> Table:
     """Future Missed Mass over heads: its mean, and its upper quantiles."""
-    rows = profile.worst_heads(frame.filter(pl.col("policy").is_in(POLICIES)))
+    rows = profile.worst_heads(frame.filter(pl.col("policy").is_in(CONDITIONS)))
     of_heads, of_events = "Heads, mean over events, %", "Single head events, %"
     columns = (
         Column(("policy",), "policy", text),
@@ -34,7 +32,7 @@ def heads(frame: pl.DataFrame, used: pl.DataFrame, settings: Settings) -> Table:
         "something up far back can lose nearly all of it while the mean stays low.",
         *sample_notes(rows),
     )
-    return Table("heads", "Future Missed Mass over heads", with_bytes(ordered(rows, POLICIES), used), columns, notes)
+    return Table("heads", "Future Missed Mass over heads", with_bytes(ordered(rows, CONDITIONS), used), columns, notes)
 
 
 def _name(layer: int, head: int) -> str:

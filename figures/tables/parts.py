@@ -9,7 +9,6 @@ from qevict_diag.policies.arms import DRAWS
 from qevict_diag.statistics.power import FEWEST
 
 PAPER = "Llama-3.1-8B"
-THREE_TIERS = ("R3", "R4")
 BYTE_COLUMNS = (
     Column(("used_share",), "bytes used, % of allowance", percent(), "Byte use"),
     Column(("persistent_ratio",), "% of FullKV", percent(), "Byte use"),

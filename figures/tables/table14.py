@@ -22,7 +22,6 @@ from qevict_diag.figures.tables.table import Column, Table
 from qevict_diag.replay.settings import Settings
 
 POLICIES = observation1.POLICIES
-METRICS = ("fmm", "churn")
 
 
 def table14(frame: pl.DataFrame, used: pl.DataFrame, settings: Settings) -> Table:

@@ -3,13 +3,13 @@
 import polars as pl
 
 from qevict_diag.analyses import observation3
+from qevict_diag.analyses.needs import THREE_TIERS
 from qevict_diag.figures.tables.numbers import limits, number, percent, text
 from qevict_diag.figures.tables.parts import (
     BYTE_COLUMNS,
     LAYER_SD,
     PAPER,
     READING,
-    THREE_TIERS,
     ordered,
     sample_notes,
     with_bytes,
@@ -17,7 +17,6 @@ from qevict_diag.figures.tables.parts import (
 from qevict_diag.figures.tables.table import Column, Table
 from qevict_diag.replay.settings import Settings
 
-METRICS = ("lir",)
 RETURN = "Median time to return, rescued episodes only"
 
 

@@ -3,18 +3,16 @@
 import polars as pl
 
 from qevict_diag.analyses import observation3
+from qevict_diag.analyses.needs import NEEDS
 from qevict_diag.figures.tables.numbers import limits, number, percent, text
 from qevict_diag.figures.tables.parts import BYTE_COLUMNS, PAPER, READING, sample_notes, with_bytes
 from qevict_diag.figures.tables.table import Column, Table
 from qevict_diag.replay.settings import Settings
 
-POLICIES = ("R3",)
-METRICS = ("transitions",)
-
 
 def table17a(frame: pl.DataFrame, used: pl.DataFrame, settings: Settings) -> Table:
     """Lagged transitions of R3's full-precision tier (Table 17, first possibility)."""
-    rows = observation3.transitions(frame).filter(pl.col("policy").is_in(POLICIES))
+    rows = observation3.transitions(frame).filter(pl.col("policy").is_in(NEEDS["17a"].policies))
     into, out = "P01, entering F, %", "P10, leaving F, %"
     columns = (
         Column(("policy",), "policy", text),

@@ -16,9 +16,6 @@ from qevict_diag.figures.tables.parts import (
 from qevict_diag.figures.tables.table import Column, Table
 from qevict_diag.replay.settings import Settings
 
-POLICIES = importance.POLICIES
-METRICS = ("fmm", "churn", "qsa", "mass_ratio", "lir")
-
 
 def table17b(frame: pl.DataFrame, used: pl.DataFrame, settings: Settings) -> Table:
     """R3 under each importance estimator (Table 17, second possibility)."""

@@ -12,8 +12,6 @@ from qevict_diag.figures.tables.parts import AGAINST_O2, BYTE_COLUMNS, PAPER, RE
 from qevict_diag.figures.tables.table import Column, Table
 from qevict_diag.replay.settings import Settings
 
-POLICIES = (promotion.WITHOUT, promotion.WITH)
-METRICS = ("fmm", "qsa", "mass_ratio", "lir", "promotions")
 QUANTITY_NAMES = {
     "fmm": "FMM (%), lower is better",
     "qsa": "QSA (%)",
