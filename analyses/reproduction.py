@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from qevict_diag.analyses import importance, observation1, promotion
 from qevict_diag.analyses.needs import NEEDS
@@ -16,6 +16,9 @@ from qevict_diag.progress import Progress, part_of
 from qevict_diag.replay.settings import Settings
 from qevict_diag.texts.source import Source, built_in, slug
 from qevict_diag.trace.trace import Trace
+
+if TYPE_CHECKING:
+    from qevict_diag.record import RecordOptions
 
 
 @dataclass(frozen=True)
@@ -30,11 +33,6 @@ class Setting:
     measured: tuple[tuple[tuple[str, ...], tuple[str, ...]], ...]
     continuation: str = ""
     articles: tuple[str, ...] = ()
-
-    @property
-    def length(self) -> tuple[int, int]:
-        """Prompt and decode queries."""
-        return self.prefill, self.decode
 
     @property
     def lengths(self) -> str:
@@ -161,7 +159,7 @@ def record_missing(request: Request, progress: Progress) -> dict[Setting, list[T
 
 def _record(request: Request, missing: Mapping[Setting, Sequence[Source]], progress: Progress) -> None:
     from qevict_diag.models.load import load
-    from qevict_diag.record import RecordOptions, check, record
+    from qevict_diag.record import check, record
 
     progress("loading the model", 0, 1)
     loaded = load(
@@ -172,11 +170,7 @@ def _record(request: Request, missing: Mapping[Setting, Sequence[Source]], progr
         accept_terms=request.accept_terms,
     )
     progress("loading the model", 1, 1)
-    jobs = [
-        (setting, sources, RecordOptions(*setting.length, request.continued(setting)))  # type: ignore[arg-type]
-        for setting, sources in missing.items()
-        if sources
-    ]
+    jobs = [(setting, sources, _options(request, setting)) for setting, sources in missing.items() if sources]
     for _, sources, options in jobs:
         check(loaded.model, loaded.tokenizer, sources, options)
     for setting, sources, options in jobs:
@@ -186,6 +180,12 @@ def _record(request: Request, missing: Mapping[Setting, Sequence[Source]], progr
             identity=loaded.identity,
             progress=part_of(progress, f"recording {request.of(setting)}"),
         )
+
+
+def _options(request: Request, setting: Setting) -> "RecordOptions":
+    from qevict_diag.record import RecordOptions
+
+    return RecordOptions(setting.prefill, setting.decode, request.continued(setting))  # type: ignore[arg-type]
 
 
 def _path(request: Request, setting: Setting, source: Source) -> Path:
