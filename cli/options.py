@@ -109,25 +109,15 @@ def show_terms(accepted: bool) -> Callable[[str], bool]:
 
 
 def open_traces(paths: list[Path], *, one_length: bool = True) -> "list[Trace]":
-    """Open trace folders; a folder that is no trace itself stands for the traces in it.
+    """Open trace folders, or the traces in folders, as articles to be measured: copies are left out, and said to be.
 
-    InputError for two traces of one name: rows are told apart by it, so they would be counted as one article. Unless
-    they are of ``one_length``, traces of different lengths may have one name: they are never measured together.
+    TraceError when there is none or one is damaged, InputError for two traces of one name; see `trace.find`.
     """
-    from qevict_diag.errors import InputError, TraceError
-    from qevict_diag.trace.trace import Trace
+    from qevict_diag.trace.find import check_names, copies, find_traces
 
-    found: list[Path] = []
-    for path in paths:
-        inside = sorted(manifest.parent for manifest in path.glob("*/manifest.json")) if path.is_dir() else []
-        found += [path] if (path / "manifest.json").exists() or not inside else inside
-    if not found:
-        raise TraceError("no trace given; name trace folders, or a folder of traces as written by `record --out`")
-    opened = [Trace.open(path) for path in found]
-    names = [(trace.name, None if one_length else trace.shape) for trace in opened]
-    for trace, name in zip(opened, names, strict=True):
-        if names.count(name) > 1:
-            raise InputError(
-                f"trace name {trace.name} stands twice, once at {trace.path}; give each trace its own name"
-            )
-    return opened
+    found = find_traces(paths)
+    check_names(found, one_length=one_length)
+    same = copies(found)
+    for path, other in same.items():
+        typer.echo(f"left out: {path} holds the same recording as {other.path}, so it is no further article", err=True)
+    return [trace for trace in found if trace.path not in same]

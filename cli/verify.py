@@ -12,7 +12,9 @@ def verify(
     quiet: Annotated[bool, typer.Option("--quiet", help="Say nothing about traces that are whole.")] = False,
 ) -> None:
     """Check traces: checksums, shapes and conservation laws; exit 1 on the first that fails."""
-    for trace in options.open_traces(traces):
+    from qevict_diag.trace.find import find_traces
+
+    for trace in find_traces(traces):
         trace.verify()
         if not quiet:
             typer.echo(

@@ -3,6 +3,7 @@
 from dataclasses import asdict
 from pathlib import Path
 
+import torch
 from random_traces import MemoryTrace, random_trace
 
 from qevict_diag.sweep import Sweep
@@ -19,6 +20,7 @@ def write_trace(folder: Path, seed: int = 0, model: str = "random", **shape: obj
     with TraceWriter(folder) as writer:
         for part in trace.parts:
             writer.write_layer(part.spec.layer, _tensors(part))
+        writer.write_tokens(torch.arange(trace.shape.length) % trace.shape.vocab)
         rotated = trace.parts[0]
         if rotated.cos is not None:
             writer.write_rope({"cos.r0": rotated.cos, "sin.r0": rotated.sin})

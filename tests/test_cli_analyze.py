@@ -15,8 +15,8 @@ from qevict_diag.metrics import METRICS
 @pytest.fixture(scope="module")
 def traces(tmp_path_factory):
     folder = tmp_path_factory.mktemp("traces")
-    for name in ("a", "b"):
-        write_trace(folder / name, prefill=150, decode=90)
+    for seed, name in enumerate(("a", "b")):
+        write_trace(folder / name, seed, prefill=150, decode=90)
     return folder
 
 

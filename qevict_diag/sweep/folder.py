@@ -88,8 +88,8 @@ class SweepFolder:
     def write(self, task: Task, measurements: pl.DataFrame, use: pl.DataFrame) -> int:
         """Write a part and then its receipt; the part's size. SweepError when the disk is full."""
         content = encoded(measurements)
-        receipt = {"bytes": len(content), "crc32": zlib.crc32(content), "rows": len(measurements)}
-        receipt |= {"program": program(), "task": task.content(), "use": use.to_dicts()}
+        part = {"bytes": len(content), "crc32": zlib.crc32(content), "rows": len(measurements)}
+        receipt = {**part, "program": program(), "task": task.content(), "use": use.to_dicts()}
         try:
             with files.replacing(self.part(task.name), tidy=False) as scratch:
                 scratch.write_bytes(content)
@@ -196,8 +196,9 @@ def _distinct_names(parts: Any) -> bool:
 
 def _differences(old: dict[str, Any], new: dict[str, Any]) -> list[str]:
     """Which parts of two sweeps differ; where the traces lie is none of them."""
-    grid = old.get("grid") if isinstance(old.get("grid"), dict) else {}
-    names = [name.replace("_", " ") for name in new["grid"] if grid.get(name) != new["grid"][name]]
+    grid = old.get("grid")
+    known = grid if isinstance(grid, dict) else {}
+    names = [name.replace("_", " ") for name in new["grid"] if known.get(name) != new["grid"][name]]
     names += ["traces"] if _identities(old) != _identities(new) else []
     names += ["program versions"] if old.get("program") != new["program"] else []
     return names or (["parts"] if old.get("parts") != new["parts"] else [])

@@ -17,6 +17,7 @@ from qevict_diag.errors import BudgetError, InputError
 from qevict_diag.measure.models import model_names
 from qevict_diag.replay.plan import make_plan
 from qevict_diag.sweep.grid import Options, Setting, Sweep
+from qevict_diag.trace.find import copies
 from qevict_diag.trace.trace import Trace
 
 PROGRAM = "qevict-diag"
@@ -108,7 +109,7 @@ def program() -> str:
 
 
 def tell_apart(traces: Sequence[Trace]) -> None:
-    """Refuse two traces of one model under one name: their rows could not be told apart (InputError)."""
+    """Refuse two traces of one model under one name, whose rows could not be told apart, and copies (InputError)."""
     seen: dict[tuple[str, str], Trace] = {}
     for trace, model in zip(traces, model_names(traces), strict=True):
         other = seen.setdefault((model, trace.name), trace)
@@ -117,6 +118,8 @@ def tell_apart(traces: Sequence[Trace]) -> None:
                 f"two traces are called {trace.name} ({other.path} and {trace.path}); rename one folder, or sweep them "
                 "separately"
             )
+    for path, other in copies(traces).items():
+        raise InputError(f"{path} holds the same recording as {other.path}; leave one out, they are one article")
 
 
 def _blocks(layers: Sequence[int], size: int) -> Iterator[tuple[int, ...]]:

@@ -19,6 +19,23 @@ FORMAT, VERSION = "qevict-trace", 1
 MANIFEST = "manifest.json"
 FILE_NAME = re.compile(r"tokens\.safetensors|rope\.safetensors|layer_\d{3,4}\.safetensors")
 MAX_COUNT = 1 << 31
+MAX_HEADS = 1 << 16  # numbers of heads fit the columns of every frame
+MAX_LOGIT = 1e4  # no scaling, softcap or sink logit of a model lies beyond; float32 resolves it to 0.001
+_FACTS: dict[str, Any] = {  # optional entries whose content is used, with its types; null stands for none
+    "model": dict.fromkeys(("id", "architecture", "revision", "weights_sha256", "dtype"), str),
+    "source": {
+        "name": str,
+        "text_sha256": str,
+        "continuation": str,
+        "seed": int,
+        "distinct_4grams": float,
+        "redacted": bool,
+        "imported": bool,
+    },
+    "recorder": {"options": {}, "column_sums": {"probes": float, "relative_error": float, "measured_in_layer": int}},
+    "software": {},
+    "created": str,
+}
 _ROPE_NAME = re.compile(r"[A-Za-z0-9_]{1,64}")
 
 
@@ -51,9 +68,9 @@ class Reader:
         return TraceError(f"{self.label}: {what}; the trace is damaged or of another program, record it again")
 
     def count(self, value: Any, what: str, least: int = 0) -> int:
-        """An integer in ``[least, 2^31)``; booleans and floats are none."""
-        if type(value) is not int or not least <= value < MAX_COUNT:
-            raise self.bad(f"{what} is {_short(value)}, not a count of at least {least}")
+        """An integer in ``[least, 2^31)``, of heads below 2^16; booleans and floats are none."""
+        if type(value) is not int or not least <= value < (MAX_HEADS if what.endswith("heads") else MAX_COUNT):
+            raise self.bad(f"{what} is {_short(value)}, not a count of at least {least} that fits")
         return value
 
     def number(self, value: Any, what: str) -> float:
@@ -74,6 +91,22 @@ class Reader:
             raise self.bad(f"{what} is missing or no object")
         return value
 
+    def facts(self, value: Any, what: str = "", kinds: Any = None) -> None:
+        """Refuse optional entries that are not of the types of `_FACTS`; entries that are not in it may be anything."""
+        kinds = _FACTS if kinds is None else kinds
+        if value is None:
+            return
+        if isinstance(kinds, dict):
+            entry = self.mapping(value, what)
+            for name, kind in kinds.items():
+                self.facts(entry.get(name), f"{what}.{name}".lstrip("."), kind)
+        elif kinds is float:
+            self.number(value, what)
+        elif kinds is str:
+            self.text(value, what)
+        elif type(value) is not kinds:
+            raise self.bad(f"{what} is {_short(value)}")
+
     def shape(self, value: Any) -> TraceShape:
         """The manifest's ``shape``."""
         entry = self.mapping(value, "shape")
@@ -91,7 +124,7 @@ class Reader:
             raise self.bad(f"rope_style is {_short(style)}")
         return AttentionSpec(
             layer=self.count(entry.get("layer"), "a layer number"),
-            scaling=self.number(entry.get("scaling"), "scaling"),
+            scaling=self._positive(entry.get("scaling"), "scaling"),
             sliding_window=self._optional(entry, "sliding_window", lambda x, what: self.count(x, what, 1)),
             softcap=self._optional(entry, "softcap", self._positive),
             sink_logits=None if sinks is None else self._sinks(sinks),
@@ -122,21 +155,27 @@ class Reader:
         return value
 
     def _positive(self, value: Any, what: str) -> float:
-        number = self.number(value, what)
+        number = self._logit(value, what)
         if number <= 0:
             raise self.bad(f"{what} is {_short(value)}, not above 0")
+        return number
+
+    def _logit(self, value: Any, what: str) -> float:
+        number = self.number(value, what)
+        if abs(number) > MAX_LOGIT:
+            raise self.bad(f"{what} is {_short(value)}, beyond {MAX_LOGIT:g}")
         return number
 
     def _sinks(self, value: Any) -> tuple[float, ...]:
         if not isinstance(value, list):
             raise self.bad("sink_logits is no list")
-        return tuple(self.number(x, "a sink logit") for x in value)
+        return tuple(self._logit(x, "a sink logit") for x in value)
 
     def _numbers(self, value: Any, what: str) -> tuple[int, ...]:
         """Ascending numbers, each once, at least one."""
         numbers = [self.count(x, what) for x in value] if isinstance(value, list) else []
-        if not numbers or any(a >= b for a, b in pairwise(numbers)):
-            raise self.bad(f"{what} is {_short(value)}, not a list of ascending numbers")
+        if not numbers or any(a >= b for a, b in pairwise(numbers)) or numbers[-1] >= MAX_HEADS:
+            raise self.bad(f"{what} is {_short(value)}, not a list of ascending numbers below {MAX_HEADS}")
         return tuple(numbers)
 
     def _optional(self, entry: dict[str, Any], name: str, read: Any) -> Any:

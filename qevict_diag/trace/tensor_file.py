@@ -1,22 +1,22 @@
 """Safetensors files, written in one pass with checksums and read as if they were hostile.
 
 A file is an 8-byte little-endian header length, a JSON header ``{name: {dtype, shape, data_offsets}}``, and the
-tensors' bytes without gaps. The writer streams; the reader maps a file only after its size, names, shapes, dtypes and
-offsets agree with the manifest that announced it. Source: https://huggingface.co/docs/safetensors, format.
+tensors' bytes without gaps. The writer streams; the reader reads a tensor only after the file's size, names, shapes,
+dtypes and offsets agree with the manifest that announced it. Source: https://huggingface.co/docs/safetensors, format.
 """
 
 import hashlib
 import json
 import math
-import mmap
 import os
 import re
 import stat
 import zlib
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import torch
 from torch import Tensor
@@ -79,10 +79,15 @@ def write_tensors(path: Path, tensors: Mapping[str, Tensor]) -> FileEntry:
     return FileEntry(total, digest.hexdigest(), checks)
 
 
-def _byte_chunks(tensor: Tensor):
-    flat = tensor.detach().cpu().contiguous().view(-1).view(torch.uint8).numpy()
-    for start in range(0, len(flat), _CHUNK):
-        yield flat[start : start + _CHUNK].data
+def _byte_chunks(tensor: Tensor) -> Iterator[memoryview]:
+    content = _bytes_of(tensor.detach().cpu().contiguous())
+    for start in range(0, len(content), _CHUNK):
+        yield content[start : start + _CHUNK]
+
+
+def _bytes_of(tensor: Tensor) -> memoryview:
+    """The memory of a contiguous tensor on the CPU."""
+    return tensor.view(-1).view(torch.uint8).numpy().data
 
 
 def open_beneath(folder: Path, name: str) -> int:
@@ -106,60 +111,78 @@ def open_beneath(folder: Path, name: str) -> int:
 
 
 class TensorFile:
-    """A checked, memory-mapped safetensors file; a tensor's CRC-32 is checked when it is first read.
+    """A checked safetensors file. A tensor is read once, into memory of its own, and what was read is checked.
 
     ``expected`` gives the shape of every tensor in the file, as the manifest implies it. TraceError when file and
-    manifest disagree in any way.
+    manifest disagree in any way, also when the file changes later: no tensor depends on it once it is read.
     """
 
     def __init__(self, folder: Path, name: str, entry: FileEntry, expected: Mapping[str, tuple[int, ...]]) -> None:
-        self._label = str(folder / name)
-        self._entry = entry
-        self._checked: dict[str, Tensor] = {}
-        descriptor = open_beneath(folder, name)
-        try:
-            size = os.fstat(descriptor).st_size
-            if size != entry.bytes:
-                raise self._damaged(f"has {size} bytes, the manifest says {entry.bytes}")
-            if size < 8:
-                raise self._damaged("is too short to have a header")
-            self._map = mmap.mmap(descriptor, size, access=mmap.ACCESS_COPY)
-        finally:
-            os.close(descriptor)
-        self._layout, self._data = self._read_header(size, expected)
+        self._folder, self._name, self._entry = folder, name, entry
+        self._read: dict[str, Tensor] = {}
+        with self._opened() as file:
+            self._layout, self._data = self._read_header(file, expected)
 
     def __contains__(self, name: str) -> bool:
         return name in self._layout
 
     def read(self, name: str) -> Tensor:
-        """The tensor ``name``, backed by the map; TraceError when it is not there or its checksum is wrong."""
-        if name in self._checked:
-            return self._checked[name]
+        """The tensor ``name``; TraceError when it is not there or its checksum is wrong."""
         if name not in self._layout:
             raise self._damaged(f"has no tensor {name}")
-        dtype, shape, start, stop = self._layout[name]
-        with memoryview(self._map)[self._data + start : self._data + stop] as view:
-            if zlib.crc32(view) != self._entry.tensors[name]:
+        if name not in self._read:
+            dtype, shape, start, _ = self._layout[name]
+            tensor = self._room(shape, dtype)
+            content = _bytes_of(tensor)
+            with self._opened() as file:
+                file.seek(self._data + start)
+                self._fill(content, file)
+            if zlib.crc32(content) != self._entry.tensors[name]:
                 raise self._damaged(f"has a wrong checksum in tensor {name}")
-        if start == stop:
-            return torch.empty(shape, dtype=dtype)
-        tensor = torch.frombuffer(self._map, dtype=dtype, count=math.prod(shape), offset=self._data + start)
-        self._checked[name] = tensor.reshape(shape)
-        return self._checked[name]
+            self._read[name] = tensor
+        return self._read[name]
 
     def sha256(self) -> str:
         """SHA-256 of the whole file."""
-        digest = hashlib.sha256()
-        with memoryview(self._map) as view:
-            for start in range(0, len(view), _CHUNK):
-                digest.update(view[start : start + _CHUNK])
-        return digest.hexdigest()
+        with self._opened() as file:
+            return hashlib.file_digest(file, "sha256").hexdigest()
 
-    def _read_header(self, size: int, expected: Mapping[str, tuple[int, ...]]):
-        length = int.from_bytes(self._map[:8], "little")
+    @contextmanager
+    def _opened(self) -> Iterator[BinaryIO]:
+        """The file, if it has the size that the manifest gives."""
+        with os.fdopen(open_beneath(self._folder, self._name), "rb", buffering=0) as file:
+            size = os.fstat(file.fileno()).st_size
+            if size != self._entry.bytes:
+                raise self._damaged(f"has {size} bytes, the manifest says {self._entry.bytes}")
+            try:
+                yield file
+            except OSError as error:
+                raise self._damaged(f"cannot be read ({error.strerror})") from error
+
+    def _room(self, shape: tuple[int, ...], dtype: torch.dtype) -> Tensor:
+        try:
+            return torch.empty(shape, dtype=dtype)
+        except RuntimeError as error:
+            size = math.prod(shape) * dtype.itemsize / 1e9
+            raise TraceError(f"{self._folder / self._name}: no memory for a tensor of {size:.1f} GB") from error
+
+    def _fill(self, content: memoryview, file: BinaryIO) -> None:
+        at = 0
+        while at < len(content):
+            count = file.readinto(content[at : at + _CHUNK])
+            if not count:
+                raise self._damaged("was cut while it was read")
+            at += count
+
+    def _read_header(self, file: BinaryIO, expected: Mapping[str, tuple[int, ...]]):
+        size, beginning = self._entry.bytes, bytearray(8)
+        self._fill(memoryview(beginning), file)
+        length = int.from_bytes(beginning, "little")
         if length > min(MAX_HEADER, size - 8):
             raise self._damaged(f"has an impossible header length of {length}")
-        header = parse_json(self._map[8 : 8 + length], self._label)
+        text = bytearray(length)
+        self._fill(memoryview(text), file)
+        header = parse_json(bytes(text), str(self._folder / self._name))
         layout = {name: self._layout_of(name, item) for name, item in header.items() if name != "__metadata__"}
         if set(layout) != set(self._entry.tensors):
             raise self._damaged("does not hold the tensors that the manifest lists")
@@ -193,7 +216,7 @@ class TensorFile:
             raise self._damaged(f"has {room} bytes of tensors, its header describes {at}")
 
     def _damaged(self, what: str) -> TraceError:
-        return TraceError(f"{self._label} {what}; the file is damaged, record the trace again")
+        return TraceError(f"{self._folder / self._name} {what}; the file is damaged, record the trace again")
 
 
 def parse_json(data: bytes, label: str) -> dict[str, Any]:

@@ -1,10 +1,10 @@
-"""An opened trace: the recorded run of one sequence, memory-mapped layer by layer.
+"""An opened trace: the recorded run of one sequence, read layer by layer.
 
     trace = Trace.open("traces/lighthouse")
     layer = trace.layer(0)          # query [H, G, d], key [KV, T, d], value [KV, T, d_v], prompt_mass [H, P], ...
     layer.attention()               # [H, G, T]
 
-Opening reads the manifest only. A trace is treated as hostile: see `tensor_file` and `manifest`, and
+Opening reads the manifest only. A trace is treated as hostile: see `tensor_file`, `manifest` and `laws`, and
 docs/trace-format.md for the rules.
 """
 
@@ -20,6 +20,8 @@ from torch import Tensor
 
 from qevict_diag.attention.spec import AttentionSpec
 from qevict_diag.errors import MetricError, TraceError
+from qevict_diag.files import HIDDEN
+from qevict_diag.trace.laws import broken
 from qevict_diag.trace.layer import LayerTrace, TraceShape
 from qevict_diag.trace.manifest import FORMAT, MANIFEST, VERSION, Reader, checksum, layer_file_name
 from qevict_diag.trace.tensor_file import FileEntry, TensorFile, open_beneath, parse_json
@@ -40,6 +42,7 @@ class Trace:
     manifest: dict[str, Any]
     shape: TraceShape
     specs: dict[int, AttentionSpec]
+    shapes: dict[int, TraceShape]
     files: dict[str, FileEntry]
 
     @classmethod
@@ -48,6 +51,7 @@ class Trace:
         folder = Path(path)
         if not folder.is_dir():
             raise TraceError(f"{folder} is no trace folder; give a folder that `qevict-diag record` has written")
+        _check_name(folder)
         manifest = parse_json(_read_manifest(folder), str(folder / MANIFEST))
         read = Reader(str(folder / MANIFEST))
         if manifest.get("format") != FORMAT:
@@ -59,9 +63,10 @@ class Trace:
             )
         if "checksum" in manifest and manifest["checksum"] != checksum(manifest):
             raise read.bad("it was changed after it was written")
+        read.facts(manifest)
         shape = read.shape(manifest.get("shape"))
         files = {name: read.file(name, entry) for name, entry in read.mapping(manifest.get("files"), "files").items()}
-        return cls(folder, manifest, shape, _specs(read, manifest, shape, files), files)
+        return cls(folder, manifest, shape, *_layers(read, manifest, shape, files), files)
 
     @property
     def name(self) -> str:
@@ -70,13 +75,12 @@ class Trace:
 
     def entry(self, name: str) -> dict[str, Any]:
         """An optional object of the manifest (model, source, recorder, software); empty when it is not there."""
-        found = self.manifest.get(name)
-        return found if isinstance(found, dict) else {}
+        return self.manifest.get(name) or {}
 
     @property
     def model_id(self) -> str:
         """Which model was recorded, as it was named then."""
-        return str(self.entry("model").get("id", "unknown"))
+        return self.entry("model").get("id") or "unknown"
 
     @property
     def layers(self) -> tuple[int, ...]:
@@ -91,9 +95,15 @@ class Trace:
         return _of_dtype(self.token_file().read("token_ids"), (torch.int64,), self.path)
 
     def layer(self, number: int) -> LayerTrace:
-        """The recorded layer ``number``; TraceError when it was not recorded or its file is damaged."""
-        spec = self._spec(number)
-        file = self.layer_file(number)
+        """The recorded layer ``number``; TraceError when it was not recorded, is damaged or breaks a law of `laws`."""
+        layer = self._read_layer(self._spec(number))
+        wrong = broken(layer)
+        if wrong is not None:
+            raise TraceError(f"{self.path}: layer {number}: {wrong}; the trace is damaged, record it again")
+        return layer
+
+    def _read_layer(self, spec: AttentionSpec) -> LayerTrace:
+        file = self.layer_file(spec.layer)
         shared = file if spec.kv_of is None else self.layer_file(spec.kv_of)
         sources = {"query": file, "key": shared, "value": shared}
         tensors = {name: _of_dtype(source.read(name), _MODEL_DTYPES, self.path) for name, source in sources.items()}
@@ -111,7 +121,10 @@ class Trace:
 
     def layer_file(self, number: int) -> TensorFile:
         """The checked file of a recorded layer."""
-        return self._file(layer_file_name(number), self._layer_shapes(number))
+        file = self._file(layer_file_name(number), self._layer_shapes(number))
+        if self._spec(number).kv_of is not None and ("key" in file or "value" in file):
+            raise TraceError(f"{self.path}: layer {number} holds keys beside those it shares; record it again")
+        return file
 
     def rope_file(self) -> TensorFile:
         """The checked file of the rotary tables."""
@@ -159,9 +172,7 @@ class Trace:
 
     def layer_shape(self, number: int) -> TraceShape:
         """The shape of one layer: that of the trace, except for widths and heads that differ (Gemma 4)."""
-        self._spec(number)
-        entry = next(e for e in self.manifest["attention"] if e["layer"] == number)
-        return _layer_shape(Reader(str(self.path / MANIFEST)), entry, self.shape)
+        return self.shapes[self._spec(number).layer]
 
     def _spec(self, number: int) -> AttentionSpec:
         if number not in self.specs:
@@ -201,9 +212,21 @@ def _read_manifest(folder: Path) -> bytes:
     return data
 
 
-def _specs(
+def _check_name(folder: Path) -> None:
+    """A trace is called what its folder is called: rows are told apart by it, so it has to be text, and final."""
+    name = folder.resolve().name
+    if HIDDEN.fullmatch(name):
+        raise TraceError(f"{folder} is what a killed recording left; record it again, or remove it")
+    try:
+        name.encode("utf-8")
+    except UnicodeEncodeError:
+        raise TraceError(f"the name of {str(folder)!a} is not UTF-8; rename the folder") from None
+
+
+def _layers(
     read: Reader, manifest: dict[str, Any], shape: TraceShape, files: dict[str, FileEntry]
-) -> dict[int, AttentionSpec]:
+) -> tuple[dict[int, AttentionSpec], dict[int, TraceShape]]:
+    """How each recorded layer attends and its shape, by number, ascending."""
     entries = manifest.get("attention")
     if not isinstance(entries, list) or not 0 < len(entries) <= shape.layers:
         raise read.bad(f"attention does not list between 1 and {shape.layers} layers")
@@ -212,13 +235,21 @@ def _specs(
         spec = read.spec(entry)
         if spec.layer in specs or spec.layer >= shape.layers:
             raise read.bad(f"layer {spec.layer} is listed twice or is not in a model of {shape.layers} layers")
-        if layer_file_name(spec.layer) not in files:
-            raise read.bad(f"no file of layer {spec.layer} is listed")
         specs[spec.layer], shapes[spec.layer] = spec, _layer_shape(read, entry, shape)
         _check_widths(read, spec, shapes[spec.layer])
-    for spec in specs.values():
-        _check_together(read, spec, specs, shapes)
-    return dict(sorted(specs.items()))
+    _check_file_names(read, specs, files)
+    _check_together(read, specs, shapes)
+    return dict(sorted(specs.items())), dict(sorted(shapes.items()))
+
+
+def _check_file_names(read: Reader, specs: dict[int, AttentionSpec], files: dict[str, FileEntry]) -> None:
+    """Each layer has a file, and each file is a layer's, the tokens or the tables."""
+    layers = set(map(layer_file_name, specs))
+    if layers - set(files):
+        raise read.bad(f"{min(layers - set(files))} is not listed")
+    strangers = set(files) - layers - {"tokens.safetensors", "rope.safetensors"}
+    if strangers:
+        raise read.bad(f"{min(strangers)} belongs to no layer")
 
 
 def _check_widths(read: Reader, spec: AttentionSpec, shape: TraceShape) -> None:
@@ -233,20 +264,25 @@ def _check_widths(read: Reader, spec: AttentionSpec, shape: TraceShape) -> None:
             raise read.bad(f"layer {spec.layer} names {len(numbers)} heads where it has {heads}")
 
 
-def _check_together(
+def _check_together(read: Reader, specs: dict[int, AttentionSpec], shapes: dict[int, TraceShape]) -> None:
+    """Layers of one shape number their heads alike; keys and values that a layer shares are there, and they fit."""
+    numbers: dict[TraceShape, tuple] = {}
+    for spec in specs.values():
+        own = (spec.head_numbers, spec.kv_head_numbers)
+        if numbers.setdefault(shapes[spec.layer], own) != own:
+            raise read.bad(f"layer {spec.layer} numbers its heads otherwise than layers of the same shape")
+        if spec.kv_of is not None:
+            _check_shared(read, spec, specs, shapes)
+
+
+def _check_shared(
     read: Reader, spec: AttentionSpec, specs: dict[int, AttentionSpec], shapes: dict[int, TraceShape]
 ) -> None:
-    """Layers of one shape number their heads alike; keys and values that a layer shares are there, and they fit."""
-    alike = [other for layer, other in specs.items() if shapes[layer] == shapes[spec.layer]]
-    if any((o.head_numbers, o.kv_head_numbers) != (spec.head_numbers, spec.kv_head_numbers) for o in alike):
-        raise read.bad(f"layer {spec.layer} numbers its heads otherwise than layers of the same shape")
-    if spec.kv_of is None:
-        return
-    source = specs.get(spec.kv_of)
+    source = specs.get(spec.kv_of) if spec.kv_of is not None else None
     if source is None or source.kv_of is not None:
         raise read.bad(f"layer {spec.layer} shares keys of layer {spec.kv_of}, which has none of its own")
     names = ("kv_heads", "head_dim", "value_dim")
-    if any(getattr(shapes[spec.layer], name) != getattr(shapes[spec.kv_of], name) for name in names):
+    if any(getattr(shapes[spec.layer], name) != getattr(shapes[source.layer], name) for name in names):
         raise read.bad(f"layer {spec.layer} shares keys of layer {spec.kv_of}, which have other widths")
 
 
