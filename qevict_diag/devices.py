@@ -15,7 +15,7 @@ def torch_device(name: str) -> "torch.device":
     try:
         device = torch.device(name)
         torch.zeros(1, device=device).item()
-    except (RuntimeError, AssertionError, NotImplementedError) as error:
+    except (RuntimeError, AssertionError, ImportError, ValueError) as error:
         here = "cpu" + (f", cuda:0 to cuda:{torch.cuda.device_count() - 1}" if torch.cuda.is_available() else "")
         raise InputError(f"device {name!r} is not there; this machine has {here}") from error
     return device

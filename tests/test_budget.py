@@ -84,3 +84,22 @@ def test_ten_tokens_at_four_fifths_keep_two():
 def test_what_cannot_be_is_refused_with_the_allowed_values(build, said):
     with pytest.raises(BudgetError, match=said):
         build()
+
+
+WITHOUT_END = ("1e999999999", "1e-999999999", "1e999_999_999", "-1E+999999999", "1e999999999%", "1e5000", "1e-401")
+TOO_LONG = ("9" * 401, "1/" + "9" * 5000, "0." + "0" * 500 + "1", "1e" + "9" * 5000, 10**5000, Fraction(1, 10**5000))
+
+
+@pytest.mark.parametrize("value", [*WITHOUT_END, *TOO_LONG], ids=range(13))
+def test_numbers_that_nobody_means_are_refused_at_once(value):
+    """Their exact arithmetic would take all memory; the message itself is one short line."""
+    for read in (exact, Budget, lambda text: Budget(quantized_fraction=text)):
+        with pytest.raises(BudgetError, match="write a fraction") as error:
+            read(value)
+        assert len(str(error.value)) < 250
+
+
+@pytest.mark.parametrize("value", [0.1 + 0.2, 1e-300, 5e-324, 1.7976931348623157e308, 0.2, 1e22, 123456789.125])
+def test_every_float_is_read_as_it_prints(value):
+    assert exact(value) == Fraction(str(value))
+    assert float(exact(value)) == value

@@ -10,6 +10,7 @@ Per layer and key-value head, with element size e, key width d and value width d
 ρ and q are exact rationals. The paper's diagnostics use q = 1/2, its general default is 7/10.
 """
 
+import re
 from dataclasses import dataclass, fields
 from fractions import Fraction
 
@@ -17,15 +18,25 @@ from qevict_diag.errors import BudgetError, within
 
 METADATA_BYTES = 2  # scales and zeros are fp16
 BITS = (2, 4)
+LONGEST = 400  # digits, and the largest power of ten: any float is within
+_EXPONENT = re.compile(r"[eE]([+-]?[\d_]+)")
 
 
 def exact(value: "str | int | float | Fraction", name: str = "budget") -> Fraction:
-    """Read ``1/5``, ``0.2`` or ``20%`` as an exact rational; a float is read as it prints, so 0.2 is 1/5."""
-    text = str(value).strip()
+    """Read ``1/5``, ``0.2`` or ``20%`` as an exact rational; a float is read as it prints, so 0.2 is 1/5.
+
+    BudgetError for anything else, and for numbers too long to be worth their exact arithmetic (``1e999999999``).
+    """
     try:
+        text = str(value).strip()
+        if len(text) > LONGEST or any(abs(int(exponent)) > LONGEST for exponent in _EXPONENT.findall(text)):
+            raise ValueError
         return Fraction(text[:-1]) / 100 if text.endswith("%") else Fraction(text)
     except (ValueError, ZeroDivisionError):
-        raise BudgetError(f"{name} {value!r}: write a fraction (1/5), a decimal (0.2) or a percentage (20%)") from None
+        given = repr(value)[:40] if isinstance(value, str) else type(value).__name__
+        raise BudgetError(
+            f"{name} {given}: write a fraction (1/5), a decimal (0.2) or a percentage (20%) of at most {LONGEST} digits"
+        ) from None
 
 
 @dataclass(frozen=True)
