@@ -5,11 +5,13 @@ import os
 import signal
 import socket
 import stat
+import subprocess
 import sys
 
 import pytest
 
 from qevict_diag import files
+from qevict_diag.cli.signals import end_cleanly
 from qevict_diag.errors import InputError
 
 needs_fork = pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
@@ -352,3 +354,41 @@ def test_a_set_is_refused_before_the_work_where_there_are_no_links(tmp_path, mon
     with pytest.raises(InputError, match=r"cannot write .*out \(Operation not permitted\)"):
         files.check_set(tmp_path / "out")
     assert names(tmp_path / "out" / "set") == []
+
+
+WORK = """
+import sys, time
+from pathlib import Path
+from qevict_diag import files
+from qevict_diag.cli import signals
+signals.end_cleanly()
+with files.replacing(Path(sys.argv[1]) / "x.csv") as one, files.new_folder(Path(sys.argv[1]) / "y") as two:
+    one.write_text("half")
+    (two / "half").write_text("half")
+    print("ready", flush=True)
+    time.sleep(60)
+"""
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+def test_a_command_that_is_told_to_end_leaves_nothing(tmp_path, number):
+    process = subprocess.Popen([sys.executable, "-c", WORK, str(tmp_path)], stdout=subprocess.PIPE, text=True)
+    assert process.stdout.readline() == "ready\n"
+    assert len(names(tmp_path)) == 2
+    process.send_signal(number)
+    process.communicate(timeout=30)
+    assert process.returncode == 128 + number
+    assert names(tmp_path) == []
+
+
+def test_a_signal_that_is_ignored_stays_ignored():
+    """As by `nohup`."""
+    before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGHUP)}
+    try:
+        signal.signal(signal.SIGHUP, signal.SIG_IGN)
+        end_cleanly()
+        assert signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
+        assert signal.getsignal(signal.SIGTERM) is not signal.SIG_DFL
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

@@ -96,7 +96,7 @@ def test_file_that_is_no_gguf(tmp_path):
         models.load(str(tmp_path / "x.gguf"))
 
 
-@pytest.mark.parametrize("device", ["cuda:99", "tpu", "nonsense"])
+@pytest.mark.parametrize("device", ["cuda:99", "tpu", "nonsense", "hpu:0", "privateuseone", "", "cpu:99999999999"])
 def test_device_that_is_not_there(device):
     with pytest.raises(InputError, match=f"device '{device}' is not there; this machine has cpu"):
         models.torch_device(device)

@@ -15,8 +15,9 @@ import zlib
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from io import FileIO
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -70,10 +71,10 @@ def write_tensors(path: Path, tensors: Mapping[str, Tensor]) -> FileEntry:
             total += file.write(chunk)
         for name, tensor in tensors.items():
             checks[name] = 0
-            for chunk in _byte_chunks(tensor):
-                digest.update(chunk)
-                checks[name] = zlib.crc32(chunk, checks[name])
-                total += file.write(chunk)
+            for part in _byte_chunks(tensor):
+                digest.update(part)
+                checks[name] = zlib.crc32(part, checks[name])
+                total += file.write(part)
         file.flush()
         os.fsync(file.fileno())
     return FileEntry(total, digest.hexdigest(), checks)
@@ -148,7 +149,7 @@ class TensorFile:
             return hashlib.file_digest(file, "sha256").hexdigest()
 
     @contextmanager
-    def _opened(self) -> Iterator[BinaryIO]:
+    def _opened(self) -> Iterator[FileIO]:
         """The file, if it has the size that the manifest gives."""
         with os.fdopen(open_beneath(self._folder, self._name), "rb", buffering=0) as file:
             size = os.fstat(file.fileno()).st_size
@@ -166,7 +167,7 @@ class TensorFile:
             size = math.prod(shape) * dtype.itemsize / 1e9
             raise TraceError(f"{self._folder / self._name}: no memory for a tensor of {size:.1f} GB") from error
 
-    def _fill(self, content: memoryview, file: BinaryIO) -> None:
+    def _fill(self, content: memoryview, file: FileIO) -> None:
         at = 0
         while at < len(content):
             count = file.readinto(content[at : at + _CHUNK])
@@ -174,7 +175,7 @@ class TensorFile:
                 raise self._damaged("was cut while it was read")
             at += count
 
-    def _read_header(self, file: BinaryIO, expected: Mapping[str, tuple[int, ...]]):
+    def _read_header(self, file: FileIO, expected: Mapping[str, tuple[int, ...]]):
         size, beginning = self._entry.bytes, bytearray(8)
         self._fill(memoryview(beginning), file)
         length = int.from_bytes(beginning, "little")
