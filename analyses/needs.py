@@ -21,7 +21,7 @@ class Need:
 
     @property
     def bounds(self) -> tuple[str, ...]:
-        """Random arms and optima that its policies' Future Missed Mass is held against, beyond the policies."""
+        """Optima that its policies' Future Missed Mass is held against, beyond the policies."""
         return tuple(one.name for one in self.bounding(policies(self.policies)))
 
     def bounding(self, chosen: Sequence[Policy]) -> tuple[Policy, ...]:
@@ -30,11 +30,11 @@ class Need:
 
 
 NEEDS: dict[str, Need] = {  # of the tables, by name
-    "14": Need(observation1.POLICIES, ("fmm", "churn")),
+    "14": Need(observation1.POLICIES, ("fmm", "chance", "churn")),
     "15": Need(THREE_TIERS, ("qsa", "mass_ratio")),
     "16": Need(THREE_TIERS, ("lir",)),
     "17a": Need(("R3",), ("transitions",)),
-    "17b": Need(importance.POLICIES, ("fmm", "churn", "qsa", "mass_ratio", "lir")),
-    "18": Need((promotion.WITHOUT, promotion.WITH), ("fmm", "qsa", "mass_ratio", "lir", "promotions")),
-    "heads": Need(CONDITIONS, ("fmm",)),
+    "17b": Need(importance.POLICIES, ("fmm", "chance", "churn", "qsa", "mass_ratio", "lir")),
+    "18": Need((promotion.WITHOUT, promotion.WITH), ("fmm", "chance", "qsa", "mass_ratio", "lir", "promotions")),
+    "heads": Need(CONDITIONS, ("fmm", "chance")),
 }

@@ -14,8 +14,7 @@ import polars as pl
 
 from qevict_diag.analyses.estimates import Cells, Sample, cells, rows_of, sample
 from qevict_diag.policies.arms import OPTIMUM, RANDOM, arm_of, random_arms
-from qevict_diag.policies.conditions import POLICIES
-from qevict_diag.policies.names import base_of
+from qevict_diag.policies.catalogue import policy
 from qevict_diag.statistics.intervals import Floats, Interval, minus
 
 CHANCE = "chance"  # metric whose rows are those of fmm, for a random set of as many windows
@@ -49,9 +48,9 @@ def missed_rows(frame: pl.DataFrame) -> pl.DataFrame:
 
 def _row(name: str, places: Mapping[str, int], counted: Cells) -> dict[str, str | float]:
     """What can be said of one policy; what lacks a part is left out."""
-    if not POLICIES[base_of(name)].readable:
+    if not policy(name).readable:
         return {"policy": name}
-    best = [places[one] for one in (f"{arm_of(name)}[{OPTIMUM}]",) if one in places]
+    best = [places[one] for one in (f"{arm_of(policy(name))}[{OPTIMUM}]",) if one in places]
     chance = _chance(name, places)
     row: dict[str, str | float] = {"policy": name}
     if chance:
@@ -69,9 +68,9 @@ def _limits(name: str, interval: Interval) -> dict[str, float]:
 
 def _chance(name: str, places: Mapping[str, int]) -> list[int]:
     """Where chance is measured: in closed form for the policy or its arm, else in draws, or draws pooled in a sweep."""
-    arm = arm_of(name)
+    arm = arm_of(policy(name))
     closed_form = [places[one] for one in (f"{CHANCE} of {name}", f"{CHANCE} of {arm}") if one in places]
-    drawn = [places[one] for one in random_arms([arm]) if one in places]
+    drawn = [places[one] for one in random_arms([policy(arm)]) if one in places]
     pooled = [places[one] for one in (f"{arm}[{RANDOM}]",) if one in places]
     return closed_form[:1] or drawn or pooled
 

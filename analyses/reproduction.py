@@ -12,6 +12,7 @@ from qevict_diag.measure.models import one_model
 from qevict_diag.measure.traces import Measurements, measure
 from qevict_diag.models.identity import difference
 from qevict_diag.policies.arms import BOUNDED, optima
+from qevict_diag.policies.catalogue import policies
 from qevict_diag.progress import Progress, part_of
 from qevict_diag.replay.settings import Settings
 from qevict_diag.texts.source import Source, built_in, slug
@@ -90,7 +91,7 @@ PROMOTION = Setting(
 # What the claims need, and the optima of window policies for the gap that they close. All articles go through the model
 # like prompts, in one batch.
 JUDGED = (
-    Setting(512, 256, ((observation1.POLICIES, ("all",)), (optima(("R2", "R3", "R4")), BOUNDED)), "teacher"),
+    Setting(512, 256, ((observation1.POLICIES, ("all",)), (optima(policies(("R2", "R3", "R4"))), BOUNDED)), "teacher"),
     Setting(256, 1024, (((promotion.WITHOUT, promotion.WITH), NEEDS["18"].metrics),), "teacher"),
 )
 
@@ -211,7 +212,6 @@ def measure_setting(traces: Sequence[Trace], setting: Setting, request: Request,
     return measure(
         *(traces, policies, metrics, request.settings),
         also=also,
-        min_inactive=request.settings.min_inactive,
         progress=part_of(progress, f"replaying {request.of(setting)}"),
     )
 

@@ -2,20 +2,11 @@
 
 import polars as pl
 
-from qevict_diag.analyses.estimates import How, estimates, sample
+from qevict_diag.analyses.estimates import estimates, sample
 from qevict_diag.analyses.regret import MEASURED, SCHEMA, regret
+from qevict_diag.metrics import metric, metric_names
 from qevict_diag.replay.settings import Settings
 
-HOW: dict[str, How] = {
-    "fmm": "mean",
-    "churn": "mean",
-    "mass_share": "mean",
-    "qsa": "mean",
-    "mass_ratio": "pooled",
-    "lir": "pooled",
-    "transitions": "pooled",
-    "promotions": "mean",
-}
 KEYS = ("metric", "policy", "budget", "reading", "group", "lag")
 AGAINST = ("chance", "regret", "closed", "closed_low", "closed_high")
 
@@ -29,13 +20,14 @@ def summarize(frame: pl.DataFrame, settings: Settings | None = None) -> pl.DataF
     between the two that the policy closes, with its interval, where these were measured.
     """
     lag = (settings or Settings()).min_inactive
-    shown = frame.filter(pl.col("metric").is_in(list(HOW)), (pl.col("metric") != "lir") | (pl.col("lag") == lag))
+    names = [name for name in metric_names() if name in set(frame["metric"])]
+    shown = frame.filter(pl.col("metric").is_in(names), (pl.col("metric") != "lir") | (pl.col("lag") == lag))
     over = sample(shown)
     parts = []
-    for metric, how in HOW.items():
-        rows = shown.filter(pl.col("metric") == metric)
-        if not rows.is_empty():
-            parts.append(estimates(rows, over, KEYS, how).with_columns(how=pl.lit(how)))
+    for name in names:
+        how = metric(name).how
+        rows = estimates(shown.filter(pl.col("metric") == name), over, KEYS, how)
+        parts.append(rows.with_columns(how=pl.lit(how)))
     table = pl.concat(parts)
     missed = frame.filter(pl.col("metric").is_in(MEASURED))
     bounded = regret(missed, over) if "fmm" in missed["metric"] else pl.DataFrame(schema=SCHEMA)

@@ -4,14 +4,12 @@ import polars as pl
 
 from qevict_diag.analyses.estimates import estimates, rows_of, sample
 from qevict_diag.analyses.regret import MEASURED, SCHEMA, regret
-from qevict_diag.analyses.summary import HOW
 from qevict_diag.errors import InputError
+from qevict_diag.metrics import METRICS
 from qevict_diag.replay.settings import Settings
 
 AXES = ("window", "quantized_fraction", "bits", "budget", "swept_reading")
 KEYS = ("policy", *AXES)
-GROUPS = {"mass_share": "evicted", "lir": "policy", "transitions": "01"}  # the one of several groups that is shown
-FIRST_LAG = 1  # the lag of transitions that is shown
 
 
 def at_settings(frame: pl.DataFrame, metric: str = "fmm", min_inactive: int = Settings.min_inactive) -> pl.DataFrame:
@@ -22,11 +20,11 @@ def at_settings(frame: pl.DataFrame, metric: str = "fmm", min_inactive: int = Se
     """
     one_model(frame)
     rows = one_group(rows_of(frame, metric), metric)
-    lag = {"lir": min_inactive, "transitions": FIRST_LAG}.get(metric)
+    lag = min_inactive if metric == "lir" else METRICS[metric].lag
     if lag is not None:
         rows = rows.filter(pl.col("lag") == lag)
-    shown = estimates(rows, sample(rows), KEYS, HOW[metric])
-    group = pl.lit(GROUPS.get(metric), pl.String).alias("group")
+    shown = estimates(rows, sample(rows), KEYS, METRICS[metric].how)
+    group = pl.lit(METRICS[metric].group, pl.String).alias("group")
     return shown.select(*KEYS, group, pl.lit(lag, pl.Int32).alias("lag"), pl.exclude(KEYS))
 
 
@@ -43,9 +41,9 @@ def sweep_table(
 
 
 def one_group(rows: pl.DataFrame, metric: str) -> pl.DataFrame:
-    """Rows of the group of `GROUPS` where a metric has several, under the sweep's own reading."""
+    """Rows of the group of `Metric.group` where a metric has several, under the sweep's own reading."""
     own = rows.filter(pl.col("reading") == pl.col("swept_reading"))
-    return own.filter(pl.col("group") == GROUPS[metric]) if metric in GROUPS else own
+    return own if METRICS[metric].group is None else own.filter(pl.col("group") == METRICS[metric].group)
 
 
 def one_model(frame: pl.DataFrame) -> None:
@@ -57,7 +55,7 @@ def one_model(frame: pl.DataFrame) -> None:
 
 def bytes_used(used: pl.DataFrame) -> pl.DataFrame:
     """Mean over traces of the peak share of FullKV's bytes, protected regions included: columns `KEYS`, ``bytes``."""
-    return used.group_by(KEYS).agg(bytes=pl.col("persistent_ratio").mean())
+    return used.group_by(KEYS).agg(bytes=pl.col("share_peak").mean())
 
 
 def _regrets(missed: pl.DataFrame) -> pl.DataFrame:

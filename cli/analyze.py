@@ -29,8 +29,10 @@ def analyze(
 ) -> None:
     """Measure what each policy throws away, and print one summary row per policy and metric.
 
-    Where Future Missed Mass is measured, seeded random arms of the same bytes are replayed too: what chance would miss.
+    Where Future Missed Mass is measured, a column says what chance would miss: as many windows, kept at random.
     """
+    import polars as pl
+
     from qevict_diag.analyses.summary import readable, summarize
     from qevict_diag.cli.progress import shown
     from qevict_diag.cli.show import check_suffix, print_frame, write_frame
@@ -44,14 +46,13 @@ def analyze(
         check_suffix(out)
     chosen = policies(policy or ("R1", "R2", "R3", "R4"), window=window)
     names = metric_names(metric or ["all"])
-    also = [(bounds(chosen, optimum=regret), BOUNDED)] if "fmm" in names else []
+    also = [(bounds(chosen), BOUNDED)] if regret and "fmm" in names else []
+    measured = (*names, "chance") if "fmm" in names and "chance" not in names else names
     opened = options.open_traces(traces)
     if not mix_models:
         one_model(opened, "--mix-models")
     with shown(quiet) as progress:
-        found = measure(
-            *(opened, chosen, names, settings), also=also, min_inactive=settings.min_inactive, progress=progress
-        )
+        found = measure(opened, chosen, measured, settings, also=also, progress=progress)
     frame = found.frame
     missing = sorted(set(names) - set(frame["metric"].unique()))
     if missing:
@@ -63,4 +64,6 @@ def analyze(
     if out is not None:
         write_frame(frame, out)
     summary = summarize(frame, settings)
+    if "chance" not in (metric or ()):  # it stands beside Future Missed Mass
+        summary = summary.filter(pl.col("metric") != "chance")
     print_frame(summary if as_json else readable(summary), as_json=as_json)

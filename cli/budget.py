@@ -26,6 +26,9 @@ def budget(
     from qevict_diag.cache.budget import Geometry
     from qevict_diag.cli.show import print_frame
     from qevict_diag.measure.bytes import budget_table
+    from qevict_diag.policies.catalogue import policies
+    from qevict_diag.policies.conditions import CONDITIONS
 
     geometry = Geometry(prefill, decode, head_dim, head_dim if value_dim is None else value_dim, element_size)
-    print_frame(budget_table(settings.budget, geometry, window), as_json=as_json)
+    shown = policies(CONDITIONS, window=window)
+    print_frame(budget_table(shown, settings.budget, geometry), as_json=as_json)

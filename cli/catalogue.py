@@ -8,14 +8,15 @@ def policies(as_json: options.AsJson = False) -> None:
     import polars as pl
 
     from qevict_diag.cli.show import print_frame
-    from qevict_diag.policies.catalogue import estimators
-    from qevict_diag.policies.conditions import POLICIES
+    from qevict_diag.policies.catalogue import estimator_class, estimator_names, policy, policy_names
 
     known = [
-        {"name": p.name, "kind": "policy", "window": p.window, "summary": p.summary} for p in POLICIES.values()
-    ] + [
-        {"name": f"R3[{name}]", "kind": "estimator", "window": None, "summary": _first_sentence(estimator)}
-        for name, estimator in estimators().items()
+        {"name": one.name, "kind": "policy", "window": one.grain, "summary": one.summary, "source": one.source}
+        for one in map(policy, policy_names())
+    ]
+    known += [
+        {"name": f"R3[{name}]", "kind": "estimator", "summary": _first_sentence(estimator_class(name))}
+        for name in estimator_names()
     ]
     print_frame(pl.DataFrame(known, schema_overrides={"window": pl.Int32}), as_json=as_json)
 
@@ -25,9 +26,11 @@ def metrics(as_json: options.AsJson = False) -> None:
     import polars as pl
 
     from qevict_diag.cli.show import print_frame
-    from qevict_diag.metrics import METRICS
+    from qevict_diag.metrics import metric, metric_names
 
-    print_frame(pl.DataFrame([vars(metric) for metric in METRICS.values()]), as_json=as_json)
+    told = ("name", "summary", "unit", "better")
+    known = [{key: getattr(metric(name), key) for key in told} for name in metric_names()]
+    print_frame(pl.DataFrame(known), as_json=as_json)
 
 
 def _first_sentence(cls: type) -> str:

@@ -45,8 +45,6 @@ def figure(
     module, draw = known[number]
     chosen = policies(module.POLICIES, window=window)
     with shown(quiet) as progress:
-        found = measure(
-            *(opened, chosen, module.METRICS, settings), min_inactive=settings.min_inactive, progress=progress
-        )
+        found = measure(*(opened, chosen, module.METRICS, settings), progress=progress)
     save(draw(found.frame, settings.readings.label()), out)
     typer.echo(json.dumps({"figure": number, "file": str(out)}) if as_json else str(out))

@@ -29,13 +29,13 @@ def sweep_figure(
     """Draw missed mass against bytes, the sensitivity to window, q and bits, or a layer × head map of a metric."""
     from qevict_diag.errors import InputError
     from qevict_diag.figures.style import picture_kind, save
-    from qevict_diag.metrics import known_metric
+    from qevict_diag.metrics import metric as find_metric
     from qevict_diag.sweep import read
 
     if kind not in KINDS:
         raise InputError(f"figure {kind!r}: there are {', '.join(KINDS)}")
     picture_kind(out)
-    known_metric(metric)
+    find_metric(metric)
     save(_draw(kind, read(sweep, partial=partial).of(model), metric, policy), out)
     typer.echo(json.dumps({"figure": kind, "file": str(out)}) if as_json else str(out))
 

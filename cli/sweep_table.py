@@ -25,13 +25,13 @@ def sweep_table(
     from qevict_diag.analyses.summary import interval_in_words
     from qevict_diag.analyses.sweeps import AXES, sweep_table
     from qevict_diag.cli.show import check_suffix, print_frame, write_frame
-    from qevict_diag.metrics import known_metric
+    from qevict_diag.metrics import metric as find_metric
     from qevict_diag.sweep import read
 
     if out is not None:
         check_suffix(out)
     frames = read(sweep, partial=partial).of(model)
-    rows = frames.measurements.filter(metric=known_metric(metric)).collect()
+    rows = frames.measurements.filter(metric=find_metric(metric).name).collect()
     table = sweep_table(rows, frames.bytes.collect(), metric, frames.min_inactive)
     if out is not None:
         write_frame(table, out)

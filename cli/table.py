@@ -62,7 +62,6 @@ def _built(name: str, opened: "list[Trace]", settings: "Settings", window: int |
         found = measure(
             *(opened, chosen, need.metrics, settings),
             also=[(need.bounding(chosen), BOUNDED)],
-            min_inactive=settings.min_inactive,
             progress=part_of(progress, f"table {name}"),
         )
     lengths = ", ".join(dict.fromkeys(f"{trace.shape.prefill}+{trace.shape.decode}" for trace in opened))

@@ -9,8 +9,7 @@ from matplotlib.ticker import FuncFormatter, NullLocator
 
 from qevict_diag.figures.style import MUTED, POLICY_COLORS, POLICY_DASHES, spread_apart
 from qevict_diag.policies.arms import OPTIMUM, RANDOM
-from qevict_diag.policies.catalogue import ESTIMATORS
-from qevict_diag.policies.conditions import POLICIES
+from qevict_diag.policies.catalogue import ESTIMATORS, POLICIES
 from qevict_diag.policies.names import base_of
 from qevict_diag.policies.ranking import Foresight, Split
 
@@ -19,18 +18,6 @@ BOUND_NAMES = {RANDOM: "random", OPTIMUM: "O2"}
 
 
 CLAIRVOYANT = [name for name, kind in ESTIMATORS.items() if issubclass(kind, (Foresight, Split))]
-
-
-NAMES = {
-    "fmm": "Future Missed Mass (%)",
-    "churn": "Selection Churn (%)",
-    "mass_share": "evicted share of the mass (%)",
-    "qsa": "QSA",
-    "mass_ratio": "R_Q",
-    "lir": "Global LIR of the policy (%)",
-    "transitions": "P01 (%)",
-    "promotions": "promotions per event",
-}
 
 
 def _ordered(found: pl.DataFrame) -> list[str]:

@@ -1,4 +1,4 @@
-"""Tidy frames: their columns, and how labelled tensors become rows (interface.md)."""
+"""Tidy frames: their columns, and how labelled tensors become rows ."""
 
 from collections.abc import Mapping, Sequence
 
@@ -6,11 +6,26 @@ import numpy as np
 import polars as pl
 from torch import Tensor
 
+POLICY: dict[str, pl.DataType] = {  # who was replayed; in every frame
+    "policy": pl.String(),
+    "base": pl.String(),
+    "estimator": pl.String(),
+    "seed": pl.Int64(),
+}
+SETTING: dict[str, pl.DataType] = {  # under which settings
+    "budget": pl.String(),
+    "window": pl.Int32(),
+    "quantized_fraction": pl.String(),
+    "bits": pl.Int32(),
+    "horizon": pl.Int32(),
+    "prefill": pl.Int32(),
+    "decode": pl.Int32(),
+}
 MEASUREMENTS: dict[str, pl.DataType] = {
     "trace": pl.String(),
     "model": pl.String(),
-    "policy": pl.String(),
-    "budget": pl.String(),
+    **POLICY,
+    **SETTING,
     "metric": pl.String(),
     "reading": pl.String(),
     "layer": pl.Int32(),
@@ -25,34 +40,38 @@ MEASUREMENTS: dict[str, pl.DataType] = {
 }
 DECISIONS: dict[str, pl.DataType] = {
     "trace": pl.String(),
-    "policy": pl.String(),
+    **POLICY,
     "layer": pl.Int32(),
     "event": pl.Int32(),
     "window": pl.Int32(),
     "tier": pl.String(),
 }
-BYTES: dict[str, pl.DataType] = {
-    "trace": pl.String(),
-    "policy": pl.String(),
-    "budget": pl.String(),
-    "window": pl.Int32(),
+ALLOWANCE: dict[str, pl.DataType] = {  # per layer and key-value head
     "full_windows": pl.Int32(),
     "quantized_windows": pl.Int32(),
     "history_bytes": pl.Int64(),
-    "used_bytes": pl.Int64(),
-    "used_share": pl.Float64(),
-    "persistent_ratio": pl.Float64(),
-    "persistent_ratio_with_ledger": pl.Float64(),
 }
+MOST: dict[str, pl.DataType] = {  # the largest over layers and events (of a run, and then of its layers)
+    "used_bytes": pl.Int64(),
+    "resident_bytes": pl.Int64(),
+    "local_tokens": pl.Int32(),
+    "local_tokens_peak": pl.Int32(),
+    "share_of_allowance": pl.Float64(),
+    "share_after_event": pl.Float64(),
+    "share_peak": pl.Float64(),
+    "share_peak_with_ledger": pl.Float64(),
+    "share_peak_from_codes": pl.Float64(),
+}
+MEAN: dict[str, pl.DataType] = {"share_mean": pl.Float64()}  # over queries and layers
+BYTES: dict[str, pl.DataType] = {"trace": pl.String(), **POLICY, **SETTING, **ALLOWANCE, **MOST, **MEAN}
 
-PEAKS = ("used_bytes", "used_share", "persistent_ratio", "persistent_ratio_with_ledger")  # of `BYTES`
 
-
-def peaks(used: pl.LazyFrame) -> pl.LazyFrame:
-    """The largest use over the blocks of layers: rows that agree in all but `PEAKS` become one, in their order."""
+def over_layers(used: pl.LazyFrame) -> pl.LazyFrame:
+    """One row for each run of `BYTES`-like rows by layer: the largest of `MOST`, the mean of `MEAN`; in their order."""
     names = used.collect_schema().names()
-    keys = [name for name in names if name not in PEAKS]
-    return used.group_by(keys, maintain_order=True).agg(pl.col(PEAKS).max()).select(names)
+    keys = [name for name in names if name not in MOST and name not in MEAN]
+    found = used.group_by(keys, maintain_order=True).agg(pl.col(list(MOST)).max(), pl.col(list(MEAN)).mean())
+    return found.select(names)
 
 
 def rows(axes: Mapping[str, Sequence[int | None]], **values: Tensor) -> pl.DataFrame:
@@ -70,7 +89,7 @@ def rows(axes: Mapping[str, Sequence[int | None]], **values: Tensor) -> pl.DataF
     return pl.DataFrame({**columns, **numbers})
 
 
-def conform(frame: pl.DataFrame, schema: Mapping[str, pl.DataType], **constants: str) -> pl.DataFrame:
+def conform(frame: pl.DataFrame, schema: Mapping[str, pl.DataType], **constants: object) -> pl.DataFrame:
     """``frame`` with exactly the columns of ``schema``, constants added, missing columns null."""
 
     def column(name: str) -> pl.Expr:

@@ -6,6 +6,7 @@ the default first. `Readings().label()` is empty; any other choice names itself,
 
 from collections.abc import Iterable
 from dataclasses import dataclass, fields, replace
+from typing import Literal
 
 from qevict_diag.errors import ReadingError
 
@@ -43,11 +44,26 @@ READINGS: tuple[Reading, ...] = (
         ("existing", "sinks", "all", "historical"),
         "metric",
     ),
-    Reading("I", "qsa_support", "support of the quantized softmax", ("fullkv", "accessible"), "metric"),
+    Reading(
+        "I",
+        "qsa_support",
+        "support of the quantized softmax, over each interval or cumulative",
+        ("fullkv", "accessible", "fullkv_cumulative", "accessible_cumulative"),
+        "metric",
+    ),
     Reading("J", "admission", "how a newcomer enters", ("compete", "forced"), "replay"),
     Reading("K", "newcomer_history", "what a newcomer has collected", ("birth", "local_exit"), "replay"),
+    Reading("L", "score_start", "which prompt queries initialise the score", ("all", "last", "one"), "replay"),
     Reading("M", "ledger_bytes", "whether codes behind promoted windows count", ("excluded", "counted"), "metric"),
     Reading("N", "lag", "what a lagged transition counts", ("endpoint", "first_passage"), "metric"),
+    Reading("O", "score_age", "whether a score is divided by its age", ("sums", "per_query"), "replay"),
+    Reading(
+        "P",
+        "levels",
+        "where the quantizer's levels lie",
+        ("end_points", "bin_centres", "clipped"),
+        "replay",
+    ),
 )
 
 
@@ -68,6 +84,9 @@ class Readings:
     newcomer_history: str = "birth"
     ledger_bytes: str = "excluded"
     lag: str = "endpoint"
+    score_start: str = "all"
+    score_age: str = "sums"
+    levels: Literal["end_points", "bin_centres", "clipped"] = "end_points"
 
     def __post_init__(self) -> None:
         for reading in READINGS:

@@ -4,10 +4,10 @@ from dataclasses import asdict
 from pathlib import Path
 
 import torch
-from random_traces import MemoryTrace, random_trace
 
 from qevict_diag.sweep import Sweep
 from qevict_diag.sweep.grid import Options
+from qevict_diag.testing.traces import MemoryTrace, random_trace
 from qevict_diag.trace.manifest import FORMAT, VERSION, spec_to_json
 from qevict_diag.trace.writer import TraceWriter
 

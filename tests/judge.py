@@ -2,12 +2,12 @@
 
 import numpy as np
 import reference
-from random_traces import MemoryTrace
 
 from qevict_diag.cache.budget import Budget
 from qevict_diag.cache.tier import Tier
 from qevict_diag.readings import Readings
 from qevict_diag.replay.result import Replay
+from qevict_diag.testing.traces import MemoryTrace
 from qevict_diag.trace.layer import LayerTrace
 
 WORDS = {int(tier): tier.word for tier in Tier}

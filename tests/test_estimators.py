@@ -5,7 +5,6 @@ from importlib.metadata import EntryPoint
 
 import pytest
 import torch
-from random_traces import random_trace
 
 from qevict_diag.cache.budget import Budget
 from qevict_diag.errors import InputError, MetricError
@@ -27,6 +26,7 @@ from qevict_diag.replay.plan import GridKey, make_plan
 from qevict_diag.replay.settings import Settings
 from qevict_diag.replay.stream import stream
 from qevict_diag.replay.view import interval_view, prompt_view
+from qevict_diag.testing.traces import random_trace
 
 TRACE = random_trace(4, layers=1, prefill=40, decode=16)
 SETTINGS = Settings(budget=Budget("1/2", sinks=2, recent=6), dtype=torch.float64)

@@ -6,7 +6,6 @@ from functools import cache
 import polars as pl
 import pytest
 import torch
-from random_traces import random_trace
 
 from qevict_diag.cache.budget import Budget
 from qevict_diag.cache.tier import Tier
@@ -18,6 +17,7 @@ from qevict_diag.policies.conditions import POLICIES
 from qevict_diag.readings import Readings
 from qevict_diag.replay.loop import replay
 from qevict_diag.replay.settings import Settings
+from qevict_diag.testing.traces import random_trace
 
 SETTINGS = Settings(budget=Budget("1/2", sinks=3, recent=6), horizon=8, dtype=torch.float64)
 RANKED = [f"{base}[{estimator}]" for base in ("R1", "R2", "R3", "R3-one-way") for estimator in ESTIMATORS]

@@ -6,7 +6,6 @@ import polars as pl
 import pytest
 import torch
 from disk_traces import write_trace
-from random_traces import random_trace
 
 from qevict_diag.cache.budget import Budget
 from qevict_diag.errors import InputError, MetricError, TraceError
@@ -25,6 +24,7 @@ from qevict_diag.replay.fold import Save
 from qevict_diag.replay.loop import replay
 from qevict_diag.replay.plan import make_plan
 from qevict_diag.replay.settings import Settings
+from qevict_diag.testing.traces import random_trace
 from qevict_diag.trace.trace import Trace
 
 SETTINGS = Settings(budget=Budget("1/2", sinks=2, recent=6), horizon=8)

@@ -10,7 +10,6 @@ import reference
 import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from random_traces import random_trace
 
 from qevict_diag.cache.budget import Budget
 from qevict_diag.errors import BudgetError
@@ -22,6 +21,7 @@ from qevict_diag.policies.catalogue import policy
 from qevict_diag.readings import READINGS, Readings
 from qevict_diag.replay.loop import replay
 from qevict_diag.replay.settings import Settings
+from qevict_diag.testing.traces import random_trace
 
 HORIZON = 8
 EXACT = Settings(budget=Budget("1/2", sinks=3, recent=6), horizon=HORIZON, dtype=torch.float64)

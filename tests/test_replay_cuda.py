@@ -3,13 +3,13 @@
 import polars as pl
 import pytest
 import torch
-from random_traces import random_trace
 
 from qevict_diag.cache.budget import Budget
 from qevict_diag.measure.traces import measure
 from qevict_diag.policies.catalogue import policies
 from qevict_diag.replay.loop import replay
 from qevict_diag.replay.settings import Settings
+from qevict_diag.testing.traces import random_trace
 
 pytestmark = [
     pytest.mark.cuda,

@@ -3,7 +3,6 @@
 import numpy as np
 import polars as pl
 import pytest
-from random_traces import random_trace
 
 from qevict_diag.analyses.returns import curves, returned
 from qevict_diag.cache.budget import Budget
@@ -11,6 +10,7 @@ from qevict_diag.errors import MetricError
 from qevict_diag.figures.returns import plot_returns
 from qevict_diag.measure.traces import measure
 from qevict_diag.replay.settings import Settings
+from qevict_diag.testing.traces import random_trace
 
 SETTINGS = Settings(budget=Budget("1/2", sinks=2, recent=6), horizon=8)
 

@@ -5,7 +5,6 @@ from dataclasses import replace
 import polars as pl
 import pytest
 import torch
-from random_traces import random_trace
 from typer.testing import CliRunner
 
 from qevict_diag.analyses.claims import evaluate as claims
@@ -17,6 +16,7 @@ from qevict_diag.errors import InputError, ReadingError
 from qevict_diag.measure.traces import measure
 from qevict_diag.readings import READINGS, Readings
 from qevict_diag.replay.settings import Settings
+from qevict_diag.testing.traces import random_trace
 
 SETTINGS = Settings(Budget("1/2", sinks=3, recent=6), horizon=8, dtype=torch.float64)
 POLICIES = ("R1", "R2", "R3", "R4", "R3-full-only")

@@ -2,7 +2,6 @@
 
 import pytest
 import torch
-from random_traces import random_trace
 
 from qevict_diag.cache.budget import Budget, Geometry, capacity
 from qevict_diag.cache.contents import TierStore
@@ -12,6 +11,7 @@ from qevict_diag.policies.catalogue import policy
 from qevict_diag.quantizers.minmax import CHANNEL_AXIS, TOKEN_AXIS, dequantize, quantize
 from qevict_diag.replay.loop import replay
 from qevict_diag.replay.settings import Settings
+from qevict_diag.testing.traces import random_trace
 
 GRID = Grid(prefill=40, decode=24, window=4, sinks=2, recent=6)
 F, Q, E, L = Tier.FULL, Tier.QUANTIZED, Tier.EVICTED, Tier.LOCAL

@@ -16,6 +16,7 @@ from qevict_diag.analyses.observation3 import after_exit
 from qevict_diag.errors import InputError
 from qevict_diag.frames import MEASUREMENTS
 from qevict_diag.measure.traces import measure
+from qevict_diag.metrics import METRICS
 from qevict_diag.policies.catalogue import policies
 from qevict_diag.progress import Progress, part_of, silent
 from qevict_diag.readings import READINGS, Readings
@@ -24,14 +25,9 @@ from qevict_diag.trace.layer import Recorded
 
 EPISODES = ("lir", "return_time", "episodes")  # what Global LIR is measured as
 TOUCHED: dict[str, tuple[str, ...]] = {
-    "universe": (*EPISODES, "transitions"),
-    "churn_set": ("churn",),
-    "lir_episodes": (),  # the default's measurement has the rows of both
-    "share_denominator": ("mass_share",),
-    "fmm_denominator": ("fmm",),
-    "qsa_support": ("qsa", "mass_ratio"),
-    "ledger_bytes": (),  # byte totals; no claim is about them
-    "lag": ("transitions",),
+    reading.name: tuple(name for name, metric in METRICS.items() if reading.name in metric.readings)
+    for reading in READINGS
+    if reading.stage == "metric"
 }
 KEPT = ("claim", "verdict", "sign", "n", "numbers", "text")
 FORCED = "admission=forced"
@@ -160,9 +156,7 @@ def _measured(part: Needed, settings: Settings, window: int | None, progress: Pr
     if not part.traces or not part.metrics:
         return pl.DataFrame(schema=MEASUREMENTS)
     chosen = policies(part.policies, window=window)
-    return measure(
-        *(part.traces, chosen, part.metrics, settings), min_inactive=settings.min_inactive, progress=progress
-    ).frame
+    return measure(part.traces, chosen, part.metrics, settings, progress=progress).frame
 
 
 def _verdicts(label: str, frames: Frames, settings: Settings) -> pl.DataFrame:

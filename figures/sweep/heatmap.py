@@ -6,9 +6,9 @@ from matplotlib.colors import LinearSegmentedColormap
 
 from qevict_diag.analyses.estimates import rows_of
 from qevict_diag.analyses.sweeps import one_group, one_model
-from qevict_diag.figures.lines import NAMES
 from qevict_diag.figures.style import axes_of, style
-from qevict_diag.figures.sweep.points import PERCENT, averages, held
+from qevict_diag.figures.sweep.points import averages, held
+from qevict_diag.metrics import METRICS
 
 HEAT = LinearSegmentedColormap.from_list("heat", ["#F7FBFF", "#9CC9E6", "#2F7FB5", "#0B3C6F"])
 
@@ -21,12 +21,12 @@ def plot_heatmap(frame: pl.DataFrame, metric: str = "fmm", policy: str = "R3", *
     table = averages(rows, metric, across)
     with style():
         ax = axes_of(ax, 2.1 + 0.11 * min(table.width, 24), 0.9 + 0.075 * len(table))
-        values = table.drop("layer").to_numpy() * (100 if metric in PERCENT else 1)
+        values = table.drop("layer").to_numpy() * METRICS[metric].scale
         image = ax.imshow(values, cmap=HEAT, aspect="auto", interpolation="nearest")
         _ticks(ax, table)
         ax.set_xlabel(across)
         ax.set_ylabel("layer")
-        ax.set_title(f"{policy}: {NAMES[metric]}")
+        ax.set_title(f"{policy}: {METRICS[metric].label}")
         bar = image.get_figure(root=True).colorbar(image, ax=ax, pad=0.03, aspect=30)  # type: ignore[union-attr]
         bar.outline.set_visible(False)
     return ax

@@ -11,7 +11,6 @@ from matplotlib.axes import Axes
 from qevict_diag.analyses.sweeps import KEYS, bytes_used
 from qevict_diag.figures.lines import (
     CLAIRVOYANT,
-    NAMES,
     _finish,
     _line,
     _look,
@@ -20,6 +19,7 @@ from qevict_diag.figures.lines import (
 )
 from qevict_diag.figures.style import axes_of, style
 from qevict_diag.figures.sweep.points import held, points
+from qevict_diag.metrics import METRICS
 
 
 def plot_pareto(frame: pl.DataFrame, used: pl.DataFrame, *, ax: Axes | None = None) -> Axes:
@@ -39,7 +39,7 @@ def plot_pareto(frame: pl.DataFrame, used: pl.DataFrame, *, ax: Axes | None = No
             _line(ax, shown.filter(pl.col("policy") == policy), "share", policy)
         _name_lines(ax, shown, "share")
         ax.set_xlabel("bytes used (% of FullKV, protected regions included)")
-        ax.set_ylabel(NAMES["fmm"])
+        ax.set_ylabel(METRICS["fmm"].label)
         _finish(ax, found, "\nthin steps: no setting that uses less misses less")
         ax.set_ylim(bottom=0)
     return ax

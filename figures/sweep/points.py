@@ -10,19 +10,18 @@ from typing import Any
 
 import polars as pl
 
-from qevict_diag.analyses.summary import HOW
 from qevict_diag.analyses.sweeps import AXES, at_settings
 from qevict_diag.errors import InputError
-from qevict_diag.policies.conditions import POLICIES
+from qevict_diag.metrics import METRICS
+from qevict_diag.policies.catalogue import POLICIES
 from qevict_diag.replay.settings import Settings
 
 USUAL: dict[str, Any] = {"quantized_fraction": "1/2", "bits": 2, "budget": "1/5", "swept_reading": ""}
-PERCENT = ("fmm", "churn", "mass_share", "lir", "transitions")
 
 
 def points(frame: pl.DataFrame, metric: str = "fmm", min_inactive: int = Settings.min_inactive) -> pl.DataFrame:
     """Estimate and interval of one metric at every setting of a sweep, in percent where it is a share."""
-    scale = 100 if metric in PERCENT else 1
+    scale = METRICS[metric].scale
     return at_settings(frame, metric, min_inactive).with_columns(pl.col("estimate", "low", "high") * scale)
 
 
@@ -68,7 +67,7 @@ def averages(rows: pl.DataFrame, metric: str, across: str) -> pl.DataFrame:
     """Layers down, ``across`` to the right: means of defined values, or ratios of sums where counts are pooled."""
     defined = rows.filter(pl.col("value").is_not_nan())
     pooled = pl.col("numerator").sum() / pl.col("denominator").sum()
-    value = pooled if HOW[metric] == "pooled" else pl.col("value").mean()
+    value = pooled if METRICS[metric].how == "pooled" else pl.col("value").mean()
     means = defined.group_by("layer", across).agg(value=value).sort(across, "layer")
     return means.pivot(across, index="layer", values="value").sort("layer")
 
@@ -77,5 +76,5 @@ def _own_window(part: pl.DataFrame) -> pl.DataFrame:
     """The points of one policy at its own window, or at the first one that the sweep has."""
     base = POLICIES.get(part["policy"][0].partition("[")[0])
     windows = part["window"].unique().sort().to_list()
-    own = base.window if base is not None and base.window in windows else windows[0]
+    own = base.grain if base is not None and base.grain in windows else windows[0]
     return part.filter(pl.col("window") == own)

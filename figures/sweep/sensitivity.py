@@ -7,9 +7,10 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from qevict_diag.errors import InputError
-from qevict_diag.figures.lines import NAMES, _finish, _line, _name_lines, _ordered, _range
+from qevict_diag.figures.lines import _finish, _line, _name_lines, _ordered, _range
 from qevict_diag.figures.style import axes_of, style
 from qevict_diag.figures.sweep.points import points, varied, varying
+from qevict_diag.metrics import METRICS
 from qevict_diag.replay.settings import Settings
 
 PANELS = {
@@ -43,7 +44,7 @@ def plot_sensitivity(
         _name_lines(ax, shown, "place")
         ax.set_xticks(range(len(places)), [str(place) for place in places])
         ax.set_xlabel(PANELS[name][0])
-        ax.set_ylabel(NAMES[metric])
+        ax.set_ylabel(METRICS[metric].label)
         _finish(ax, shown)
     return ax
 

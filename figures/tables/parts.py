@@ -10,9 +10,11 @@ from qevict_diag.statistics.power import FEWEST
 
 PAPER = "Llama-3.1-8B"
 BYTE_COLUMNS = (
-    Column(("used_share",), "bytes used, % of allowance", percent(), "Byte use"),
-    Column(("persistent_ratio",), "% of FullKV", percent(), "Byte use"),
-    Column(("persistent_ratio_with_ledger",), "with the ledger", percent(), "Byte use"),
+    Column(("share_of_allowance",), "F ∪ Q, % of allowance", percent(), "Byte use"),
+    Column(("share_after_event",), "after an event", percent(), "% of FullKV's bytes"),
+    Column(("share_mean",), "mean over queries", percent(), "% of FullKV's bytes"),
+    Column(("share_peak",), "peak", percent(), "% of FullKV's bytes"),
+    Column(("share_peak_with_ledger",), "peak with the ledger", percent(), "% of FullKV's bytes"),
 )
 READING = Column(("reading",), "reading", text)
 AGAINST_O2 = (

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from qevict_diag.attention.logits import logits
 from qevict_diag.attention.spec import AttentionSpec
 
 BLOCK_BYTES = 32 << 20
@@ -84,8 +85,8 @@ def _blocks(
             rows = slice(start, min(start + step, length))
             columns = _columns(positions[rows], spec.sliding_window)
             part, some_keys = query[some_heads, rows], key[kv_heads, columns]
-            logits = _logits(part, some_keys, spec, positions[rows], columns.start, workspace)
-            yield _Block(some_heads, kv_heads, rows, columns, logits)
+            scores = logits(part, some_keys, spec, positions[rows], columns.start, workspace)
+            yield _Block(some_heads, kv_heads, rows, columns, scores)
 
 
 def _block_shape(heads: int, kv_heads: int, queries: int, length: int, block_bytes: int) -> tuple[int, int]:
@@ -100,24 +101,6 @@ def _block_shape(heads: int, kv_heads: int, queries: int, length: int, block_byt
 def _columns(positions: Tensor, sliding_window: int | None) -> slice:
     first, last = int(positions[0]), int(positions[-1])
     return slice(0 if sliding_window is None else max(0, first - sliding_window + 1), last + 1)
-
-
-def _logits(
-    query: Tensor, key: Tensor, spec: AttentionSpec, positions: Tensor, first_column: int, workspace: Tensor
-) -> Tensor:
-    heads, count, width = query.shape
-    grouped = (query.float() * spec.scaling).reshape(key.shape[0], -1, width)
-    logits = workspace[: heads * count * key.shape[1]].view(*grouped.shape[:2], -1)
-    logits = torch.matmul(grouped, key.float().transpose(-1, -2), out=logits).view(heads, count, -1)
-    if spec.softcap is not None:
-        logits = logits.div_(spec.softcap).tanh_().mul_(spec.softcap)
-    rows = positions.to(query.device)[:, None]
-    columns = torch.arange(first_column, first_column + key.shape[1], device=query.device)
-    edge = slice(int(positions[0]) + 1 - first_column, None)  # before it every query sees every key
-    logits[..., edge].masked_fill_(columns[edge] > rows, float("-inf"))
-    if spec.sliding_window is not None:
-        logits.masked_fill_(columns <= rows - spec.sliding_window, float("-inf"))
-    return logits
 
 
 def _softmax(block: _Block, spec: AttentionSpec) -> Tensor:

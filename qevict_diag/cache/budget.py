@@ -3,7 +3,7 @@
 Per layer and key-value head, with element size e, key width d and value width d_v (definitions.md, section 4):
 
     full(Ω)   = Ω·(d + d_v)·e
-    low(Ω, b) = Ω·(d + d_v)·b/8 + 2·d·2 + 2·Ω·2
+    low(Ω, b) = bytes of a window in the quantizer's codes (`qevict_diag.quantizers`)
     B_hist    = (floor(ρ·T) - S - R)·(d + d_v)·e
     K_f = floor((1 - q)·B_hist / full(Ω)),  K_q = floor(q·B_hist / low(Ω, b))
 
@@ -15,8 +15,8 @@ from dataclasses import dataclass, fields
 from fractions import Fraction
 
 from qevict_diag.errors import BudgetError, within
+from qevict_diag.quantizers.quantizer import Quantizer
 
-METADATA_BYTES = 2  # scales and zeros are fp16
 BITS = (2, 4)
 LONGEST = 400  # digits, and the largest power of ten: any float is within
 _EXPONENT = re.compile(r"[eE]([+-]?[\d_]+)")
@@ -94,14 +94,19 @@ class Budget:
 
 @dataclass(frozen=True)
 class Capacity:
-    """Whole windows for each tier, and the bytes they come from (per layer and key-value head)."""
+    """Whole windows for each tier, and the bytes they come from (per layer and set of windows)."""
 
     window: int
     full: int  # K_f
     quantized: int  # K_q
     history_bytes: int  # B_hist
     full_window_bytes: int
-    low_window_bytes: int
+    quantized_window_bytes: int
+
+    @property
+    def kept(self) -> int:
+        """K_f + K_q."""
+        return self.full + self.quantized
 
     @property
     def used_bytes(self) -> int:
@@ -110,7 +115,7 @@ class Capacity:
 
     def bytes_of(self, full_windows: int, quantized_windows: int) -> int:
         """Bytes of so many full-precision and quantized windows."""
-        return full_windows * self.full_window_bytes + quantized_windows * self.low_window_bytes
+        return full_windows * self.full_window_bytes + quantized_windows * self.quantized_window_bytes
 
 
 def full_window_bytes(window: int, geometry: Geometry) -> int:
@@ -118,17 +123,14 @@ def full_window_bytes(window: int, geometry: Geometry) -> int:
     return window * geometry.token_bytes
 
 
-def low_window_bytes(window: int, bits: int, geometry: Geometry) -> int:
-    """low(Ω, b) in bytes: packed codes, one fp16 scale and zero per key channel and per value token."""
-    codes = -(-window * geometry.head_dim * bits // 8) + -(-window * geometry.value_dim * bits // 8)
-    return codes + 2 * METADATA_BYTES * (geometry.head_dim + window)
+def capacity(
+    budget: Budget, geometry: Geometry, window: int, quantizer: Quantizer | None = None, sharing: int = 1
+) -> Capacity:
+    """K_f and K_q of a policy with windows of ``window`` tokens; without a ``quantizer`` q = 0.
 
-
-def capacity(budget: Budget, geometry: Geometry, window: int, *, quantized: bool) -> Capacity:
-    """K_f and K_q of a policy with windows of ``window`` tokens; a two-tier policy has q = 0.
-
-    At ρ = 1 nothing has to go: B_hist then covers every historical position and the sinks and recent tokens besides.
-    Raises BudgetError when the budget leaves no history or the window is larger than the history.
+    ``sharing`` sets share the history's bytes (the sets of the query heads that read one key-value head). At ρ = 1
+    nothing has to go: B_hist then covers every historical position and the sinks and recent tokens besides. Raises
+    BudgetError when the budget leaves no history or the window is larger than the history.
     """
     _check_window(window, budget, geometry)
     tokens = int(budget.ratio * geometry.length) - budget.sinks - budget.recent
@@ -139,16 +141,12 @@ def capacity(budget: Budget, geometry: Geometry, window: int, *, quantized: bool
             f"{Fraction(budget.sinks + budget.recent + 1, geometry.length)} at least, or lower --recent"
         )
     history = tokens * geometry.token_bytes
-    share = budget.quantized_fraction if quantized else Fraction(0)
-    full, low = full_window_bytes(window, geometry), low_window_bytes(window, budget.bits, geometry)
-    return Capacity(
-        window=window,
-        full=int((1 - share) * history / full),
-        quantized=int(share * history / low),
-        history_bytes=history,
-        full_window_bytes=full,
-        low_window_bytes=low,
-    )
+    whole = history if budget.ratio == 1 else history // sharing
+    full = full_window_bytes(window, geometry)
+    if quantizer is None:
+        return Capacity(window, whole // full, 0, history, full, full)
+    low, share = quantizer.window_bytes(window, geometry.head_dim, geometry.value_dim), budget.quantized_fraction
+    return Capacity(window, int((1 - share) * whole / full), int(share * whole / low), history, full, low)
 
 
 def _check_window(window: int, budget: Budget, geometry: Geometry) -> None:

@@ -15,8 +15,8 @@ from torch import Tensor
 
 from qevict_diag.cache.tier import Tier
 from qevict_diag.cache.windows import Grid
-from qevict_diag.quantizers.codes import Codes
-from qevict_diag.quantizers.minmax import CHANNEL_AXIS, TOKEN_AXIS, dequantize, quantize
+from qevict_diag.quantizers.codes import Encoded
+from qevict_diag.quantizers.quantizer import Quantizer
 
 
 @dataclass(frozen=True, eq=False)
@@ -24,20 +24,20 @@ class Ledger:
     """Packed codes of every window quantized so far, written once; ``entry`` [lane, window] is its row or -1."""
 
     entry: Tensor
-    key: Codes
-    value: Codes
+    key: Encoded
+    value: Encoded
 
     @property
     def written(self) -> Tensor:
         """Which windows have an entry: bool [lane, window]."""
         return self.entry >= 0
 
-    def write(self, wanted: Tensor, key: Tensor, value: Tensor, bits: int) -> "Ledger":
+    def write(self, wanted: Tensor, key: Tensor, value: Tensor, quantizer: Quantizer) -> "Ledger":
         """Quantize the ``wanted`` windows [lane, window] that have no entry yet; entries never change."""
         new = wanted & ~self.written
         entry = self.entry.clone()
-        entry[new] = len(self.key.packed) + torch.arange(int(new.sum()), device=entry.device)
-        keys, values = quantize(key[new], TOKEN_AXIS, bits), quantize(value[new], CHANNEL_AXIS, bits)
+        entry[new] = int(self.written.sum()) + torch.arange(int(new.sum()), device=entry.device)
+        keys, values = quantizer.keys(key[new]), quantizer.values(value[new])
         return Ledger(entry, self.key.append(keys), self.value.append(values))
 
     def free(self, gone: Tensor) -> "Ledger":
@@ -60,7 +60,7 @@ class TierStore:
 
     original_key: Tensor  # [lane, window, Ω, d] the recorded windows: what enters the cache when it is written
     original_value: Tensor  # [lane, window, Ω, d_v]
-    bits: int
+    quantizer: Quantizer
     dtype: torch.dtype
     tier: Tensor  # uint8 [lane, window]
     ledger: Ledger
@@ -69,28 +69,28 @@ class TierStore:
 
     @classmethod
     def empty(
-        cls, key: Tensor, value: Tensor, grid: Grid, bits: int, dtype: torch.dtype = torch.float16
+        cls, key: Tensor, value: Tensor, grid: Grid, quantizer: Quantizer, dtype: torch.dtype = torch.float16
     ) -> "TierStore":
         """Nothing routed yet. ``key`` (pre-RoPE) and ``value`` are [lane, position, channel]."""
         complete = grid.sinks + (grid.length - grid.sinks) // grid.window * grid.window
         keys, values = (x[:, grid.sinks : complete].unflatten(1, (-1, grid.window)) for x in (key, value))
         tier = torch.zeros(keys.shape[:2], dtype=torch.uint8, device=key.device)
         nothing = torch.zeros_like(tier, dtype=torch.bool)
-        codes = (quantize(keys[nothing], TOKEN_AXIS, bits), quantize(values[nothing], CHANNEL_AXIS, bits))
+        codes = (quantizer.keys(keys[nothing]), quantizer.values(values[nothing]))
         ledger = Ledger(torch.full_like(tier, -1, dtype=torch.int64), *codes)
-        return cls(keys, values, bits, dtype, tier, ledger, keys[nothing].to(dtype), values[nothing].to(dtype))
+        return cls(keys, values, quantizer, dtype, tier, ledger, keys[nothing].to(dtype), values[nothing].to(dtype))
 
     def step(self, tier: Tensor) -> "TierStore":
         """Move every window to where an event put it; ``tier`` [lane, window] of complete windows."""
-        ledger = self.ledger.write(tier == Tier.QUANTIZED, self.original_key, self.original_value, self.bits)
+        ledger = self.ledger.write(tier == Tier.QUANTIZED, self.original_key, self.original_value, self.quantizer)
         ledger = ledger.free(tier == Tier.EVICTED)
         full = tier == Tier.FULL
         return replace(
             self,
             tier=tier,
             ledger=ledger,
-            full_key=_contents(self.original_key, ledger, ledger.key, full).to(self.dtype),
-            full_value=_contents(self.original_value, ledger, ledger.value, full).to(self.dtype),
+            full_key=self._contents(self.original_key, ledger, ledger.key, full).to(self.dtype),
+            full_value=self._contents(self.original_value, ledger, ledger.value, full).to(self.dtype),
         )
 
     @property
@@ -108,10 +108,9 @@ class TierStore:
         """Bytes of codes kept for windows that are in the full tier now (reading M)."""
         return self.ledger.nbytes(self.tier == Tier.FULL)
 
-
-def _contents(original: Tensor, ledger: Ledger, codes: Codes, chosen: Tensor) -> Tensor:
-    """Contents of the chosen windows [entry, Ω, channel]: the original until a first demotion, then what codes give."""
-    contents = original[chosen].float()
-    recovered = ledger.entry[chosen]
-    contents[recovered >= 0] = dequantize(codes[recovered[recovered >= 0]])
-    return contents
+    def _contents(self, original: Tensor, ledger: Ledger, codes: Encoded, chosen: Tensor) -> Tensor:
+        """Contents of the chosen windows [entry, Ω, channel]: the original until a first demotion, then its codes."""
+        contents = original[chosen].float()
+        recovered = ledger.entry[chosen]
+        contents[recovered >= 0] = self.quantizer.restore(codes[recovered[recovered >= 0]])
+        return contents

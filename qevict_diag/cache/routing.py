@@ -1,5 +1,6 @@
 """The three tiers: routing between them, the write-once ledger, and their bytes (definitions.md, sections 5 and 6)."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
@@ -41,25 +42,41 @@ class Assignment:
         return Assignment(tier, self.ledger | (tier == Tier.QUANTIZED))
 
 
+Choose = Callable[[Tensor, Tensor, int], Tensor]  # (score, among, count) -> mask, all [layer, unit, window]
+
+
 def route(
-    score: Tensor, before: Assignment, historical: int, capacity: Capacity, moves: Moves, *, forced: bool
+    score: Tensor,
+    before: Assignment,
+    historical: int,
+    capacity: Capacity,
+    moves: Moves,
+    choose: Choose,
+    *,
+    forced: bool = False,
 ) -> Assignment:
     """One routing event: the K_f best candidates become F, the next K_q become Q, the rest E, for good.
 
     ``score`` [layer, unit, window]; the first ``historical`` windows are historical now, those among them that are
     still LOCAL are newcomers. Candidates are F ∪ Q ∪ newcomers. Without promotion a window of Q may only stay in Q or
-    go. ``forced`` (reading J) admits every newcomer and displaces the lowest of the others.
+    go. ``choose`` divides a count over the sets of a layer. ``forced`` (reading J) admits every newcomer and displaces
+    the lowest of the others.
     """
     score, tier = score[..., :historical], before.tier[..., :historical]
     candidates = torch.ones_like(tier, dtype=torch.bool) if moves.recall else tier != Tier.EVICTED
     if forced:
-        candidates = _admit(score, tier, candidates, capacity.full + capacity.quantized)
+        candidates = _admit(score, tier, candidates, capacity.kept, choose)
     may_be_full = candidates if moves.promotion else candidates & (tier != Tier.QUANTIZED)
-    full = best(score, may_be_full, capacity.full)
-    quantized = best(score, candidates & ~full, capacity.quantized)
+    full = choose(score, may_be_full, capacity.full)
+    quantized = choose(score, candidates & ~full, capacity.quantized)
     after = before.tier.clone()
-    after[..., :historical] = Tier.EVICTED - full.to(torch.uint8) * 2 - quantized.to(torch.uint8)
+    after[..., :historical] = _tiers(full, quantized)
     return before.moved(after)
+
+
+def _tiers(full: Tensor, quantized: Tensor) -> Tensor:
+    kept = torch.where(quantized, int(Tier.QUANTIZED), int(Tier.EVICTED))
+    return torch.where(full, int(Tier.FULL), kept).to(torch.uint8)
 
 
 def best(score: Tensor, among: Tensor, count: int) -> Tensor:
@@ -72,7 +89,7 @@ def best(score: Tensor, among: Tensor, count: int) -> Tensor:
     return torch.zeros_like(among).scatter_(-1, order, True) & among
 
 
-def _admit(score: Tensor, tier: Tensor, candidates: Tensor, keep: int) -> Tensor:
-    newcomers = best(score, tier == Tier.LOCAL, keep)
+def _admit(score: Tensor, tier: Tensor, candidates: Tensor, keep: int, choose: Choose) -> Tensor:
+    newcomers = choose(score, tier == Tier.LOCAL, keep)
     rank_first = torch.where(newcomers, float("inf"), score)
-    return best(rank_first, newcomers | (candidates & (tier != Tier.LOCAL)), keep)
+    return choose(rank_first, newcomers | (candidates & (tier != Tier.LOCAL)), keep)

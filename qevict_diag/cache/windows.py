@@ -15,22 +15,33 @@ from qevict_diag.errors import BudgetError
 
 @dataclass(frozen=True)
 class Grid:
-    """Windows of Ω = ``window`` tokens over a sequence of P + G tokens with S sinks and R recent tokens."""
+    """Windows of Ω = ``window`` tokens over a sequence of P + G tokens with S sinks and R recent tokens.
+
+    Events come every ``interval`` decode queries (None: every Ω, as in the paper). With ``prompt_only`` nothing is
+    routed after the prompt: windows that complete later stay local for ever.
+    """
 
     prefill: int
     decode: int
     window: int
     sinks: int = 5
     recent: int = 32
+    interval: int | None = None
+    prompt_only: bool = False
 
     def __post_init__(self) -> None:
-        if self.window < 1 or self.sinks < 0 or self.recent < 1:
-            raise BudgetError(f"window {self.window}, sinks {self.sinks}, recent {self.recent}: need >= 1, >= 0, >= 1")
+        if self.window < 1 or self.sinks < 0 or self.recent < 0:
+            raise BudgetError(f"window {self.window}, sinks {self.sinks}, recent {self.recent}: need >= 1, >= 0, >= 0")
         if self.sinks + self.recent > self.prefill:
             raise BudgetError(
                 f"a prompt of {self.prefill} tokens cannot hold {self.sinks} sinks and {self.recent} recent tokens; "
                 "lower --sinks or --recent, or record with a longer --prefill"
             )
+
+    @property
+    def every(self) -> int:
+        """Decode queries from one event to the next."""
+        return self.window if self.interval is None else self.interval
 
     @property
     def length(self) -> int:
@@ -44,12 +55,12 @@ class Grid:
 
     @property
     def events(self) -> int:
-        """Routing events: r = 0, 1, .. while rΩ < G."""
-        return -(-self.decode // self.window)
+        """Routing events: r = 0, 1, .. while r·interval < G."""
+        return -(-self.decode // self.every)
 
     def length_at(self, event: int) -> int:
-        """n_r = P + rΩ."""
-        return self.prefill + event * self.window
+        """n_r = P + r·interval."""
+        return self.prefill + event * self.every
 
     def complete(self, event: int) -> int:
         """Number of windows that hold Ω tokens at event ``event``."""
@@ -57,7 +68,13 @@ class Grid:
 
     def historical(self, event: int) -> int:
         """Number of windows that have left the recent region at event ``event``; none before event 0."""
-        return max(0, (self.length_at(event) - self.recent - self.sinks) // self.window) if event >= 0 else 0
+        if event < 0:
+            return 0
+        return max(0, (self.length_at(0 if self.prompt_only else event) - self.recent - self.sinks) // self.window)
+
+    def local(self, event: int) -> int:
+        """Local tokens right after an event: n_r less the sinks and the historical windows."""
+        return self.length_at(event) - self.sinks - self.historical(event) * self.window
 
     def historical_mask(self) -> Tensor:
         """Which windows are historical at which event: bool [event, window]."""
@@ -70,12 +87,12 @@ class Grid:
         return torch.arange(self.count) < counts[:, None]
 
     def eligible(self, horizon: int) -> int:
-        """Number of events whose whole horizon lies inside the trace, rΩ + H <= G."""
-        return max(0, min(self.events, (self.decode - horizon) // self.window + 1))
+        """Number of events whose whole horizon lies inside the trace, r·interval + H <= G."""
+        return max(0, min(self.events, (self.decode - horizon) // self.every + 1))
 
     def full_intervals(self) -> int:
-        """Number of events followed by Ω decode queries."""
-        return self.decode // self.window
+        """Number of events followed by a whole interval of decode queries."""
+        return self.decode // self.every
 
     def by_window(self, per_position: Tensor) -> Tensor:
         """Sum [..., position] over the positions of each window: [..., window]. Sinks fall away."""

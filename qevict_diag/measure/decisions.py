@@ -6,15 +6,13 @@ import polars as pl
 
 from qevict_diag.cache.tier import Tier
 from qevict_diag.frames import DECISIONS, conform, rows
+from qevict_diag.measure.labels import policy_labels
 from qevict_diag.policies.policy import Policy
 from qevict_diag.progress import Progress, Steps, silent
-from qevict_diag.replay.fold import Save
-from qevict_diag.replay.loop import replay_blocks
+from qevict_diag.replay.loop import Asked, replay_blocks
 from qevict_diag.replay.result import Replay
 from qevict_diag.replay.settings import Settings
 from qevict_diag.trace.layer import Recorded
-
-DECIDED = Save(missed=False, reference=False, agreement=False)  # of a replay only its decisions
 
 
 def all_decisions(
@@ -28,7 +26,7 @@ def all_decisions(
     finished = Steps(progress, "replaying", sum(len(trace.layers) for trace in traces))
     frames = []
     for trace in traces:
-        for block in replay_blocks(trace, [(one, DECIDED) for one in policies], settings):
+        for block in replay_blocks(trace, [Asked(one, (), settings) for one in policies]):
             frames += [decisions(run, trace.name) for run in block]
             finished(len(block[0].layers))
     return pl.concat(frames)
@@ -47,4 +45,4 @@ def decisions(run: Replay, trace: str) -> pl.DataFrame:
     words = {float(tier): tier.word for tier in Tier}
     named = frame.with_columns(pl.col("tier").replace_strict(words, return_dtype=pl.String))
     schema = DECISIONS | ({} if run.unit_numbers == (None,) else {"unit": pl.Int32()})
-    return conform(named, schema, trace=trace, policy=run.policy.name)
+    return conform(named, schema, trace=trace, **policy_labels(run.plan))

@@ -1,4 +1,4 @@
-"""From traces to tidy measurements: replay, then turn each metric's tensors into rows (interface.md).
+"""From traces to tidy measurements: replay, then turn each metric's folds into rows.
 
 Rows carry numerator and denominator beside every value, so that any later aggregation is the reader's own.
 """
@@ -8,16 +8,18 @@ from dataclasses import dataclass
 
 import polars as pl
 
-from qevict_diag.errors import InputError, within
-from qevict_diag.frames import MEASUREMENTS, conform, peaks
+from qevict_diag.errors import InputError
+from qevict_diag.frames import MEASUREMENTS, conform, over_layers
 from qevict_diag.measure.bytes import byte_use
+from qevict_diag.measure.labels import policy_labels, setting_labels
 from qevict_diag.measure.models import model_names
-from qevict_diag.metrics import METRICS, ROWS
+from qevict_diag.metrics import METRICS, metric
+from qevict_diag.metrics import metric_names as all_metrics
 from qevict_diag.policies.catalogue import policy
 from qevict_diag.policies.policy import Policy
 from qevict_diag.progress import Progress, Steps, silent
-from qevict_diag.replay.fold import Save
-from qevict_diag.replay.loop import replay_blocks
+from qevict_diag.replay.fold import Fold
+from qevict_diag.replay.loop import Asked, replay_blocks
 from qevict_diag.replay.result import Replay
 from qevict_diag.replay.settings import Settings
 from qevict_diag.trace.layer import Recorded
@@ -33,6 +35,20 @@ class Measurements:
     bytes: pl.DataFrame
 
 
+@dataclass(frozen=True)
+class Wanted:
+    """A policy, the settings it is replayed under, and the metrics it is measured by."""
+
+    policy: Policy
+    metrics: tuple[str, ...]
+    settings: Settings
+
+    @property
+    def asked(self) -> Asked:
+        """What the replay has to keep for it."""
+        return Asked(self.policy, folds(self.metrics), self.settings)
+
+
 def measure(
     traces: Sequence[Recorded],
     policies: Sequence[str | Policy] = ("R1", "R2", "R3", "R4"),
@@ -40,7 +56,6 @@ def measure(
     settings: Settings | None = None,
     *,
     also: Sequence[Group] = (),
-    min_inactive: int = 3,
     progress: Progress = silent,
 ) -> Measurements:
     """Replay every policy on every trace and measure it.
@@ -51,58 +66,64 @@ def measure(
     """
     settings = settings or Settings()
     wanted = [
-        (one if isinstance(one, Policy) else policy(one), metric_names(names))
+        Wanted(one if isinstance(one, Policy) else policy(one), metric_names(names), settings)
         for group, names in ((policies, metrics), *also)
         for one in group
     ]
-    asked = [(one, needed(names)) for one, names in wanted]
-    given = [trace.name for trace in traces]
-    if not given or len(set(given)) < len(given):
-        raise InputError(f"traces {', '.join(given) or '(none)'}: give at least one, each with a name of its own")
-    within("min-inactive", min_inactive, 1)
-    for trace in traces:
-        if settings.horizon > trace.shape.decode and any("fmm" in names for _, names in wanted):
-            raise InputError(
-                f"horizon {settings.horizon}: {trace.name} has {trace.shape.decode} decode queries, so no event has a "
-                "full horizon; lower --horizon, or leave fmm out"
-            )
+    return measure_wanted(traces, wanted, progress=progress)
+
+
+def measure_wanted(
+    traces: Sequence[Recorded], wanted: Sequence[Wanted], *, progress: Progress = silent
+) -> Measurements:
+    """The same for policies with settings of their own; all of them share one stream of masses for each trace."""
+    _check(traces, wanted)
     finished = Steps(progress, "replaying", sum(len(trace.layers) for trace in traces))
     measured, used = [], []
     for trace, model in zip(traces, model_names(traces), strict=True):
-        for block in replay_blocks(trace, asked, settings):
-            for run, (_, names) in zip(block, wanted, strict=True):
-                measured.append(measure_replay(run, names, min_inactive, trace.name, model))
+        for block in replay_blocks(trace, [one.asked for one in wanted]):
+            for run, one in zip(block, wanted, strict=True):
+                measured.append(measure_replay(run, one.metrics, trace.name, model))
                 used.append(byte_use(run, trace.name))
             finished(len(block[0].layers))
-    return Measurements(pl.concat(measured), peaks(pl.concat(used).lazy()).collect())
+    return Measurements(pl.concat(measured), over_layers(pl.concat(used).lazy()).collect())
 
 
 def metric_names(metrics: Sequence[str]) -> tuple[str, ...]:
-    """The names asked for, in the table's order; InputError for one that is not in it."""
-    unknown = set(metrics) - {*METRICS, "all"}
+    """The names asked for, in the table's order; ``all`` are the built-in ones. InputError for an unknown one."""
+    known = all_metrics()
+    unknown = set(metrics) - {*known, "all"}
     if unknown or not metrics:
-        raise InputError(f"metric {', '.join(sorted(unknown)) or '(none)'}: there are {', '.join(METRICS)} and all")
-    return tuple(METRICS) if "all" in metrics else tuple(name for name in METRICS if name in metrics)
+        raise InputError(f"metric {', '.join(sorted(unknown)) or '(none)'}: there are {', '.join(known)} and all")
+    return tuple(name for name in known if name in metrics or ("all" in metrics and name in METRICS))
 
 
-def needed(metrics: Iterable[str]) -> Save:
-    """What a replay has to keep for these metrics."""
-    names = set(metrics)
-    return Save(
-        missed="fmm" in names,
-        reference=bool(names & {"mass_share", "lir"}),
-        agreement=bool(names & {"qsa", "mass_ratio"}),
-    )
+def folds(metrics: Iterable[str]) -> tuple[Fold, ...]:
+    """What a replay has to keep for these metrics, each once."""
+    return tuple(dict.fromkeys(fold for name in metrics for fold in metric(name).folds))
 
 
-def measure_replay(run: Replay, metrics: Iterable[str], min_inactive: int, trace: str, model: str) -> pl.DataFrame:
+def measure_replay(run: Replay, metrics: Iterable[str], trace: str, model: str) -> pl.DataFrame:
     """Measurements of one replay, all rows of the given metrics."""
-    settings = run.plan.settings
-    constants = {"trace": trace, "model": model, "policy": run.policy.name, "budget": str(settings.budget.ratio)}
-    label = settings.readings.label()
+    constants = {"trace": trace, "model": model, **policy_labels(run.plan), **setting_labels(run.plan)}
+    label = run.plan.settings.readings.label()
     frames = []
     for name in metrics:
-        for frame in ROWS[name](run, min_inactive):
-            own = {"metric": name, "reading": label}
-            frames.append(conform(frame, MEASUREMENTS, **constants, **{k: v for k, v in own.items() if k not in frame}))
+        for frame in metric(name).rows(run):
+            own = {key: value for key, value in {"metric": name, "reading": label}.items() if key not in frame}
+            frames.append(conform(frame, MEASUREMENTS, **constants, **own))
     return pl.concat(frames) if frames else pl.DataFrame(schema=MEASUREMENTS)
+
+
+def _check(traces: Sequence[Recorded], wanted: Sequence[Wanted]) -> None:
+    """InputError for no trace, names that merge, and horizons that no event has."""
+    given = [trace.name for trace in traces]
+    if not given or len(set(given)) < len(given):
+        raise InputError(f"traces {', '.join(given) or '(none)'}: give at least one, each with a name of its own")
+    horizons = {one.settings.horizon for one in wanted if "fmm" in one.metrics}
+    for trace in traces:
+        if horizons and max(horizons) > trace.shape.decode:
+            raise InputError(
+                f"horizon {max(horizons)}: {trace.name} has {trace.shape.decode} decode queries, so no event has a "
+                "full horizon; lower --horizon, or leave fmm out"
+            )

@@ -6,7 +6,8 @@ where s is the mass the queries of the interval after the event give each window
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
+from typing import final
 
 import polars as pl
 import torch
@@ -15,8 +16,10 @@ from torch import Tensor
 from qevict_diag.cache.tier import Tier
 from qevict_diag.frames import rows
 from qevict_diag.metrics.arithmetic import ratio
-from qevict_diag.metrics.metric import _timed
+from qevict_diag.metrics.metric import Metric, timed
 from qevict_diag.policies.view import reciprocal
+from qevict_diag.replay.blocks import LayerBlock
+from qevict_diag.replay.fold import Fold, concatenate
 from qevict_diag.replay.plan import Plan
 from qevict_diag.replay.result import Replay
 from qevict_diag.replay.stream import QueryBlock
@@ -62,39 +65,112 @@ def replaced_normalizer(full: Tensor, quantized: Tensor, member: Tensor) -> Tens
     return 1 + torch.where(member, quantized - full, 0).sum(-1)
 
 
-def compare(plan: Plan, masses: QueryBlock, tier: Tensor, ledger: Tensor) -> Agreement:
-    """QSA's sums of the full intervals of a block, [layer, head, event]; ``tier`` and ``ledger`` of its events."""
-    window = plan.grid.window
-    events = len(masses.queries) // window
+@final
+@dataclass(frozen=True)
+class IntervalAgreement(Fold):
+    """QSA's sums of every full interval; None for a policy whose quantized tier has no room."""
+
+    def start(self, plan: Plan, block: LayerBlock) -> "_Spans":
+        """Nothing yet."""
+        return _Spans()
+
+    def add(self, plan: Plan, state: "_Spans", masses: QueryBlock, tier: Tensor, ledger: Tensor) -> "_Spans":
+        """Compare the block's full intervals."""
+        if plan.key is None:
+            return state
+        first = masses.queries.start // plan.grid.every
+        quantized, full, member = interval_scores(plan, masses, tier[:, :, first:], ledger[:, :, first:])
+        if plan.settings.readings.qsa_support.endswith("cumulative"):
+            quantized, full = (torch.where(member, scores, 0).double() for scores in (quantized, full))
+            if state.quantized is not None and state.full is not None:
+                quantized, full = (
+                    torch.cat((before, now), 3) for before, now in ((state.quantized, quantized), (state.full, full))
+                )
+            quantized, full = quantized.cumsum(3), full.cumsum(3)
+            last = _Spans(quantized[:, :, :, -1:], full[:, :, :, -1:])
+            since = member.shape[3]
+            part = agreement(quantized[:, :, :, -since:], full[:, :, :, -since:], member)
+            return replace(last, parts=(*state.parts, part))
+        return replace(state, parts=(*state.parts, agreement(quantized, full, member)))
+
+    def finish(self, plan: Plan, state: "_Spans") -> Agreement | None:
+        """All full intervals, [layer, head, event]."""
+        if not state.parts:
+            return None
+        found = concatenate(list(state.parts), 3)
+        return Agreement(**{f.name: getattr(found, f.name).flatten(1, 2) for f in fields(found)})
+
+
+@dataclass(frozen=True, eq=False)
+class _Spans:
+    """Sums of the intervals so far, and the scores that windows collected in Q under a cumulative reading."""
+
+    quantized: Tensor | None = None  # [layer, unit, head, 1, window]
+    full: Tensor | None = None
+    parts: tuple[Agreement, ...] = ()
+
+
+AGREEMENT = IntervalAgreement()
+
+
+def interval_scores(plan: Plan, masses: QueryBlock, tier: Tensor, ledger: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """s^Q, s^Full and the windows in Q of a block's full intervals, all [layer, unit, head, event, window].
+
+    ``tier`` and ``ledger`` are those of the block's events.
+    """
+    every = plan.grid.every
+    events = len(masses.queries) // every
     full, quantized = (
-        plan.per_unit(mass[:, :, : events * window]).unflatten(-2, (events, window))
-        for mass in (masses.full[window], masses.quantized[plan.key])
+        plan.per_unit(mass[:, :, : events * every]).unflatten(-2, (events, every))
+        for mass in (masses.full[plan.cut], masses.quantized[plan.key])  # type: ignore[index]
     )
     member, tier, ledger = (
         mask[:, :, None, :events, None] for mask in (tier == Tier.QUANTIZED, tier, ledger)
     )  # [layer, unit, head, event, query, window]
-    if plan.settings.readings.qsa_support == "accessible":
-        always = plan.per_unit((masses.sinks + masses.sink_share)[..., : events * window])
+    if plan.settings.readings.qsa_support.startswith("accessible"):
+        always = plan.per_unit((masses.sinks[plan.grid.sinks] + masses.sink_share)[..., : events * every])
         seen = torch.where(tier == Tier.EVICTED, 0, torch.where(ledger, quantized, full)).sum(-1)
-        normalizer = seen + always.unflatten(-1, (events, window))
+        normalizer = seen + always.unflatten(-1, (events, every))
     else:
         normalizer = replaced_normalizer(full, quantized, member)
     scores = (quantized * reciprocal(normalizer)[..., None]).sum(-2)
-    found = agreement(scores, full.sum(-2), member.squeeze(-2))
-    return Agreement(**{f.name: getattr(found, f.name).flatten(1, 2) for f in fields(found)})
+    original = full.sum(-2)
+    return scores, original, member.squeeze(-2).expand_as(original)
 
 
-def qsa_rows(run: Replay, min_inactive: int) -> Iterator[pl.DataFrame]:
+def qsa_rows(run: Replay) -> Iterator[pl.DataFrame]:
     """One row per layer, head and full interval; none for a policy without a quantized tier."""
-    found = run.seen.agreement
+    found: Agreement | None = run.kept(AGREEMENT)
     if found is not None:
-        axes = {"layer": run.layers, "head": run.heads, "event": range(found.dot.shape[2])}
-        yield _timed(run, rows(axes, value=found.qsa(), numerator=found.dot, denominator=found.norms))
+        yield _per_head(run, found, found.qsa(), found.dot, found.norms)
 
 
-def mass_ratio_rows(run: Replay, min_inactive: int) -> Iterator[pl.DataFrame]:
+def mass_ratio_rows(run: Replay) -> Iterator[pl.DataFrame]:
     """One row per layer, head and full interval; none for a policy without a quantized tier."""
-    found = run.seen.agreement
+    found: Agreement | None = run.kept(AGREEMENT)
     if found is not None:
-        axes = {"layer": run.layers, "head": run.heads, "event": range(found.dot.shape[2])}
-        yield _timed(run, rows(axes, value=found.mass_ratio(), numerator=found.quantized, denominator=found.full))
+        yield _per_head(run, found, found.mass_ratio(), found.quantized, found.full)
+
+
+def _per_head(run: Replay, found: Agreement, value: Tensor, top: Tensor, bottom: Tensor) -> pl.DataFrame:
+    where = {"layer": run.layers, "head": run.heads, "event": range(found.dot.shape[2])}
+    return timed(run, rows(where, value=value, numerator=top, denominator=bottom))
+
+
+QSA = Metric(
+    "qsa",
+    "Quantized-Score Agreement: cosine of INT2 and FullKV window scores",
+    *("cosine", "higher", "QSA"),
+    rows=qsa_rows,
+    folds=(AGREEMENT,),
+    readings=("qsa_support",),
+)
+MASS_RATIO = Metric(
+    "mass_ratio",
+    "R_Q: attention mass of the quantized tier over its FullKV mass",
+    *("ratio", "near 1", "R_Q"),
+    rows=mass_ratio_rows,
+    how="pooled",
+    folds=(AGREEMENT,),
+    readings=("qsa_support",),
+)

@@ -12,7 +12,7 @@ from torch import Tensor
 from qevict_diag.cache.tier import Tier
 from qevict_diag.frames import rows
 from qevict_diag.metrics.arithmetic import count, ratio
-from qevict_diag.metrics.metric import _axes, _timed
+from qevict_diag.metrics.metric import Metric, axes, timed
 from qevict_diag.replay.result import Replay
 
 
@@ -35,11 +35,20 @@ def churn(selected: Tensor) -> Tensor:
     return jaccard(*churn_counts(selected))
 
 
-def churn_rows(run: Replay, min_inactive: int) -> Iterator[pl.DataFrame]:
+def churn_rows(run: Replay) -> Iterator[pl.DataFrame]:
     """One row per layer and pair of consecutive events, at the later event; counts in tokens."""
     full_only = run.plan.settings.readings.churn_set == "full"
     selected = run.tier == Tier.FULL if full_only else run.retained
     difference, union = (count.double() * run.grid.window for count in churn_counts(selected))
     value = jaccard(difference, union)
-    axes = _axes(run, event=range(1, run.grid.events))
-    yield _timed(run, rows(axes, value=value, numerator=difference, denominator=union))
+    where = axes(run, event=range(1, run.grid.events))
+    yield timed(run, rows(where, value=value, numerator=difference, denominator=union))
+
+
+METRIC = Metric(
+    "churn",
+    "Selection Churn: Jaccard distance of consecutive retained sets",
+    *("share", "lower", "Selection Churn (%)"),
+    rows=churn_rows,
+    readings=("churn_set",),
+)

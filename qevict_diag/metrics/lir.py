@@ -17,7 +17,8 @@ from torch.nn.functional import pad
 from qevict_diag.cache.tier import Tier
 from qevict_diag.frames import rows
 from qevict_diag.metrics.arithmetic import ratio
-from qevict_diag.metrics.metric import _axes
+from qevict_diag.metrics.metric import Metric, axes
+from qevict_diag.metrics.reference import REFERENCE
 from qevict_diag.metrics.selection import oracle_selection, universe
 from qevict_diag.replay.result import Replay
 
@@ -62,12 +63,13 @@ def inactive_runs(selected: Tensor, exists: Tensor) -> Runs:
 INACTIVE = (1, 2, 3, 4, 8)  # m of Global LIR that is always reported (paper I.4)
 
 
-def lir_rows(run: Replay, min_inactive: int) -> Iterator[pl.DataFrame]:
+def lir_rows(run: Replay) -> Iterator[pl.DataFrame]:
     """Global LIR per layer and m, under both readings of episodes, with every time to return.
 
     For ``min_inactive`` also all episodes by the time they were watched, for a survival curve.
     """
-    exists, readings = universe(run), run.plan.settings.readings
+    exists, settings = universe(run), run.plan.settings
+    min_inactive, readings = settings.min_inactive, settings.readings
     for group, selected in {"oracle": oracle_selection(run, exists), "policy": run.tier == Tier.FULL}.items():
         runs = inactive_runs(selected, exists)
         for reading in ("literal", "after_exit"):
@@ -85,7 +87,7 @@ def lir_rows(run: Replay, min_inactive: int) -> Iterator[pl.DataFrame]:
 def _rates(run: Replay, found: Runs) -> pl.DataFrame:
     shape = run.tier.shape[:2]
     rescued, eligible = (number.reshape(shape).double() for number in found.counts(shape.numel()))
-    return rows(_axes(run), value=ratio(rescued, eligible), numerator=rescued, denominator=eligible)
+    return rows(axes(run), value=ratio(rescued, eligible), numerator=rescued, denominator=eligible)
 
 
 def _return_times(run: Replay, found: Runs, min_inactive: int) -> pl.DataFrame:
@@ -102,3 +104,15 @@ def _per_run(run: Replay, found: Runs, min_inactive: int) -> pl.DataFrame:
     layers = torch.tensor(run.layers)[found.lane.cpu() // run.plan.units]
     columns = {"layer": layers, "value": found.waited(min_inactive).double().cpu(), "rescued": found.rescued.cpu()}
     return pl.DataFrame({name: column.numpy() for name, column in columns.items()})
+
+
+METRIC = Metric(
+    "lir",
+    "Global LIR: share of inactive episodes that return to the full tier",
+    *("share", "descriptive", "Global LIR of the policy (%)"),
+    rows=lir_rows,
+    how="pooled",
+    folds=(REFERENCE,),
+    group="policy",
+    readings=("universe", "lir_episodes"),
+)

@@ -10,10 +10,10 @@ import torch
 from torch import Tensor
 
 from qevict_diag.cache.tier import Tier
-from qevict_diag.errors import MetricError
 from qevict_diag.frames import rows
 from qevict_diag.metrics.arithmetic import ratio
-from qevict_diag.metrics.metric import _axes, _timed
+from qevict_diag.metrics.metric import Metric, axes, timed
+from qevict_diag.metrics.reference import REFERENCE
 from qevict_diag.replay.result import Replay
 
 
@@ -22,15 +22,25 @@ def tier_mass(mass: Tensor, tier: Tensor) -> dict[Tier, Tensor]:
     return {z: torch.where(tier == z, mass, 0).sum(-1) for z in Tier}
 
 
-def mass_share_rows(run: Replay, min_inactive: int) -> Iterator[pl.DataFrame]:
+def mass_share_rows(run: Replay) -> Iterator[pl.DataFrame]:
     """One row per layer, event and tier."""
-    seen, reading = run.seen, run.plan.settings.readings.share_denominator
-    if seen.reference is None or seen.interval is None or seen.sinks is None:
-        raise MetricError("this replay did not keep reference scores; replay with Save(reference=True)")
+    kept, reading = run.kept(REFERENCE), run.plan.settings.readings.share_denominator
     instantaneous = reading == "instantaneous"
     events = run.grid.full_intervals() if instantaneous else run.grid.events
-    mass = (seen.interval if instantaneous else seen.reference)[:, :, :events].double()
-    total = mass.sum(-1) + (seen.sinks if reading == "sinks" else 0)
+    mass = (kept.interval if instantaneous else kept.cumulative)[:, :, :events].double()
+    total = mass.sum(-1) + (kept.sinks if reading == "sinks" else 0)
     for tier, part in tier_mass(mass, run.measured[:, :, :events]).items():
-        frame = rows(_axes(run, event=range(events)), value=ratio(part, total), numerator=part, denominator=total)
-        yield _timed(run, frame.with_columns(group=pl.lit(tier.word)))
+        where = axes(run, event=range(events))
+        frame = rows(where, value=ratio(part, total), numerator=part, denominator=total)
+        yield timed(run, frame.with_columns(group=pl.lit(tier.word)))
+
+
+METRIC = Metric(
+    "mass_share",
+    "cumulative FullKV attention mass by tier",
+    *("share", "lower evicted", "evicted share of the mass (%)"),
+    rows=mass_share_rows,
+    folds=(REFERENCE,),
+    group="evicted",
+    readings=("share_denominator",),
+)

@@ -5,7 +5,7 @@ from torch import Tensor
 
 from qevict_diag.cache.routing import best
 from qevict_diag.cache.tier import Tier
-from qevict_diag.errors import MetricError
+from qevict_diag.metrics.reference import REFERENCE
 from qevict_diag.replay.result import Replay
 
 
@@ -19,6 +19,4 @@ def universe(run: Replay) -> Tensor:
 
 def oracle_selection(run: Replay, exists: Tensor) -> Tensor:
     """The paper's oracle: the K_f best windows of the universe by cumulative FullKV attention C_r."""
-    if run.seen.reference is None:
-        raise MetricError("this replay did not keep reference scores; replay with Save(reference=True)")
-    return best(run.seen.reference, exists, run.capacity.full)
+    return best(run.kept(REFERENCE).cumulative, exists, run.capacity.full)

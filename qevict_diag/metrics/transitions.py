@@ -13,7 +13,7 @@ from torch import Tensor
 from qevict_diag.cache.tier import Tier
 from qevict_diag.frames import rows
 from qevict_diag.metrics.arithmetic import count, ratio
-from qevict_diag.metrics.metric import _axes, _timed
+from qevict_diag.metrics.metric import Metric, axes, timed
 from qevict_diag.metrics.selection import universe
 from qevict_diag.replay.result import Replay
 
@@ -56,20 +56,38 @@ def _counts(moved: Tensor, pairs: Tensor) -> tuple[Tensor, Tensor]:
 LAGS = (1, 2, 4, 8)
 
 
-def transition_rows(run: Replay, min_inactive: int) -> Iterator[pl.DataFrame]:
+def transition_rows(run: Replay) -> Iterator[pl.DataFrame]:
     """P01 and P10 of the policy's full tier per layer and lag, with their counts."""
     exists, selected = universe(run), run.tier == Tier.FULL
     first_passage = run.plan.settings.readings.lag == "first_passage"
     for lag in LAGS:
         for group, counts in transition_counts(selected, exists, lag, first_passage=first_passage).items():
             moved, pairs = (count.double() for count in counts)
-            frame = rows(_axes(run), value=ratio(moved, pairs), numerator=moved, denominator=pairs)
+            frame = rows(axes(run), value=ratio(moved, pairs), numerator=moved, denominator=pairs)
             yield frame.with_columns(group=pl.lit(group), lag=pl.lit(lag))
 
 
-def promotion_rows(run: Replay, min_inactive: int) -> Iterator[pl.DataFrame]:
+def promotion_rows(run: Replay) -> Iterator[pl.DataFrame]:
     """Windows that moved from Q to F, per layer and event, beside the number in Q before."""
     moved = promotion_counts(run.tier).double()
     before = count(run.tier[:, :, :-1] == Tier.QUANTIZED).double()
-    axes = _axes(run, event=range(1, run.grid.events))
-    yield _timed(run, rows(axes, value=moved, numerator=moved, denominator=before))
+    where = axes(run, event=range(1, run.grid.events))
+    yield timed(run, rows(where, value=moved, numerator=moved, denominator=before))
+
+
+TRANSITIONS = Metric(
+    "transitions",
+    "lagged transition rates out of and into the full tier",
+    *("share", "descriptive", "P01 (%)"),
+    rows=transition_rows,
+    how="pooled",
+    group="01",
+    lag=1,
+    readings=("universe", "lag"),
+)
+PROMOTIONS = Metric(
+    "promotions",
+    "windows moved from the quantized to the full tier",
+    *("windows", "descriptive", "promotions per event"),
+    rows=promotion_rows,
+)

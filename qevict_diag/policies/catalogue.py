@@ -1,11 +1,19 @@
-"""Every policy and estimator by name: the built-in ones, and those other packages announce."""
+"""Every policy and estimator by name: the built-in ones, and those that other packages announce.
 
-from collections.abc import Iterable
+A third party announces an estimator class in the entry-point group ``qevict_diag.estimators`` and a policy, or a
+function that makes one from keyword parameters with defaults, in ``qevict_diag.policies``.
+"""
+
+import inspect
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import fields, replace
-from importlib.metadata import entry_points
+from functools import partial
+from typing import Any
 
+from qevict_diag import plugins
 from qevict_diag.errors import InputError
-from qevict_diag.policies.conditions import DEFINED_BY_WINDOW, POLICIES
+from qevict_diag.policies.allotment import Allotment, Equal, Pooled
+from qevict_diag.policies.conditions import CONDITIONS, DEFINED_BY_WINDOW
 from qevict_diag.policies.estimators.cumulative import CumulativeAttention
 from qevict_diag.policies.estimators.decayed import DecayedAttention
 from qevict_diag.policies.estimators.key_norm import KeyNorm
@@ -13,10 +21,11 @@ from qevict_diag.policies.estimators.observation import ObservationWindow
 from qevict_diag.policies.estimators.persistence import Persistence
 from qevict_diag.policies.estimators.random import RandomRanking
 from qevict_diag.policies.estimators.value_weighted import ValueWeighted
-from qevict_diag.policies.names import base_of
+from qevict_diag.policies.names import Call, PolicyName, base_of, bind, call, parse
 from qevict_diag.policies.oracles.foresight import DistortionAware, FreeRecall, HorizonOracle, Irreversible
-from qevict_diag.policies.policy import Policy
+from qevict_diag.policies.policy import Policy, Protected, Scope
 from qevict_diag.policies.ranking import Ranking
+from qevict_diag.policies.schedule import AFTER_PROMPT, EVERY_WINDOW, Schedule
 
 ESTIMATORS: dict[str, type[Ranking]] = {
     "cumulative": CumulativeAttention,
@@ -31,47 +40,56 @@ ESTIMATORS: dict[str, type[Ranking]] = {
     "irreversible": Irreversible,
     "split": DistortionAware,
 }
+ALLOTMENTS: dict[str, type[Allotment]] = {"equal": Equal, "pooled": Pooled}
+SCHEDULES: dict[str, Schedule] = {"window": EVERY_WINDOW, "prompt": AFTER_PROMPT}
+ESTIMATOR_POINTS, POLICY_POINTS = "qevict_diag.estimators", "qevict_diag.policies"
+
+Maker = Callable[..., Policy]  # keyword parameters with defaults
 
 
-ENTRY_POINTS = "qevict_diag.estimators"
+def chosen(
+    base: Policy,
+    *,
+    window: int = 0,
+    scope: Scope | None = None,
+    allotment: str = "",
+    floor: float = 0.0,
+    schedule: str = "",
+    prompt_tail: int = 0,
+) -> Policy:
+    """A condition with some of its choices made otherwise; InputError for a choice that there is not.
+
+    ``window`` tokens, ``scope`` layer, kv_head or head, ``allotment`` equal or pooled with a ``floor``, ``schedule``
+    window or prompt, ``prompt_tail`` tokens of the prompt's end protected.
+    """
+    for name, value, known in (("allotment", allotment, ALLOTMENTS), ("schedule", schedule, SCHEDULES)):
+        if value and value not in known:
+            raise InputError(f"{name} {value!r}: there are {', '.join(known)}")
+    changes: dict[str, Any] = {
+        "grain": window or base.grain,
+        "scope": scope or base.scope,
+        "allotment": (Pooled(floor) if allotment == "pooled" else Equal()) if allotment else base.allotment,
+        "schedule": SCHEDULES[schedule] if schedule else base.schedule,
+        "protected": Protected(prompt_tail=prompt_tail) if prompt_tail else base.protected,
+    }
+    return replace(base, **changes)
+
+
+POLICIES: dict[str, Policy] = dict(CONDITIONS)  # every built-in policy, with its parameters at their defaults
+METHODS: dict[str, Maker] = {}  # policies with parameters of their own
 
 
 def policy(name: str, **changes: object) -> Policy:
-    """The policy called ``name``, or ``NAME[estimator]`` for the same policy ranked by another estimator.
+    """The policy called ``name`` (see `qevict_diag.policies.names`); ``changes`` replace fields.
 
-    ``NAME[estimator:value]`` sets the estimator's first parameter: ``R3[random:7]``, ``R3[decayed:32]``. ``changes``
-    replace fields (a window size, say). InputError when there is no such policy or estimator.
+    InputError when there is no such policy, estimator or parameter.
     """
-    base, bracket, rest = name.partition("[")
-    if base not in POLICIES or (bracket and not rest.endswith("]")):
-        raise InputError(f"policy {name!r}: there are {', '.join(POLICIES)}, each also as NAME[estimator]")
-    chosen = replace(POLICIES[base], name=name, **changes)  # type: ignore[arg-type]
-    return replace(chosen, estimator=estimator(rest[:-1])) if bracket else chosen
-
-
-def estimator(name: str) -> Ranking:
-    """The estimator called ``name``, its first parameter set by ``name:value``; InputError when there is none."""
-    known = estimators()
-    kind, colon, value = name.partition(":")
-    if kind not in known:
-        raise InputError(f"estimator {kind!r}: there are {', '.join(known)}")
-    if not colon:
-        return known[kind]()
-    parameters = fields(known[kind])  # type: ignore[arg-type]
-    if not parameters:
-        raise InputError(f"estimator {name!r}: {kind} has no parameter; write {kind}")
-    first = parameters[0].name
-    number, kinds = type(getattr(known[kind](), first)), {int: "a whole number", float: "a number"}
-    try:
-        chosen = number(value)
-    except ValueError:
-        raise InputError(f"estimator {name!r}: {first} must be {kinds.get(number, number.__name__)}") from None
-    return known[kind](**{first: chosen})
-
-
-def estimators() -> dict[str, type[Ranking]]:
-    """Every estimator by name: the built-in ones, and those other packages announce in `ENTRY_POINTS`."""
-    return ESTIMATORS | {point.name: point.load() for point in entry_points(group=ENTRY_POINTS)}
+    asked = parse(name)
+    make = _maker(asked.policy.name)
+    base, values = bind(asked.policy, _parameters(make))
+    made = replace(make(**values), **changes)  # type: ignore[arg-type]
+    ranked, ranking = (None, made.ranking) if asked.estimator is None else _estimator(asked.estimator)
+    return replace(made, name=str(PolicyName(base, ranked)), ranking=ranking)
 
 
 def policies(names: Iterable[str], *, window: int | None = None) -> tuple[Policy, ...]:
@@ -80,10 +98,51 @@ def policies(names: Iterable[str], *, window: int | None = None) -> tuple[Policy
     Those of `DEFINED_BY_WINDOW` keep theirs: token eviction with windows of 8 tokens would be R2. InputError when none
     of the policies can take the window.
     """
-    chosen = tuple(dict.fromkeys(names))
-    if window is not None and all(base_of(name) in DEFINED_BY_WINDOW for name in chosen):
-        raise InputError(f"window {window}: {', '.join(chosen)} are defined by their windows; R2 and R3 take any")
-    return tuple(
-        policy(name) if window is None or base_of(name) in DEFINED_BY_WINDOW else policy(name, window=window)
-        for name in chosen
-    )
+    found = {one.name: one for one in map(policy, names)}
+    fixed = [name for name in found if base_of(name) in DEFINED_BY_WINDOW]
+    if window is not None and len(fixed) == len(found):
+        raise InputError(f"window {window}: {', '.join(found)} are defined by their windows; R2 and R3 take any")
+    return tuple(one if window is None or name in fixed else replace(one, grain=window) for name, one in found.items())
+
+
+def policy_names() -> tuple[str, ...]:
+    """Every policy there is, by name alone."""
+    return plugins.names(POLICIES, POLICY_POINTS)
+
+
+def estimator(name: str) -> Ranking:
+    """The estimator called ``name``, ``name:value`` or ``name(parameter=value)``; InputError when there is none."""
+    return _estimator(call(name))[1]
+
+
+def estimator_names() -> tuple[str, ...]:
+    """Every estimator there is, by name."""
+    return plugins.names(ESTIMATORS, ESTIMATOR_POINTS)
+
+
+def estimator_class(name: str) -> type[Ranking]:
+    """The class of an estimator; InputError when there is none."""
+    return plugins.find("estimator", name, ESTIMATORS, ESTIMATOR_POINTS)
+
+
+def _estimator(called: Call) -> tuple[Call, Ranking]:
+    kind = estimator_class(called.name)
+    usual = kind()
+    defaults = {field.name: getattr(usual, field.name) for field in fields(kind)}  # type: ignore[arg-type]
+    short, values = bind(called, defaults)
+    return short, kind(**values)
+
+
+def _maker(name: str) -> Maker:
+    """What makes a policy from its parameters; one that is announced as it is takes those of a condition."""
+    found = METHODS.get(name) or plugins.find("policy", name, POLICIES, POLICY_POINTS)
+    return partial(chosen, found) if isinstance(found, Policy) else found
+
+
+def _parameters(make: Maker) -> Mapping[str, Any]:
+    """Parameters that a policy's name may set, with their defaults."""
+    return {
+        name: parameter.default
+        for name, parameter in inspect.signature(make).parameters.items()
+        if parameter.default is not inspect.Parameter.empty
+    }

@@ -1,36 +1,81 @@
-"""The paper's conditions R0-R4 and its two ablations, as data (definitions.md, section 1).
+"""A policy is a frozen point in ten small choices; the replay and the live cache do the rest, once for all policies.
 
-A policy says which windows it would rather keep (its estimator ranks them) and which moves are allowed; budget,
-regions, tiers, ledger and bytes are applied by the replay, once for all policies. The ablations differ from R3 in one
-field.
+What it ranks by, how coarse its windows are, when it decides, which heads share a set, how the budget divides over the
+sets, what is protected, which moves are allowed, how the quantized tier is stored, whether it can be read, and where
+the policy comes from. Budget, regions, tiers, ledger and bytes follow from these.
 """
 
 from dataclasses import dataclass, field
+from typing import Literal
 
 from qevict_diag.cache.routing import Moves
-from qevict_diag.errors import within
+from qevict_diag.errors import InputError, within
+from qevict_diag.policies.allotment import Allotment, Equal, Everything
 from qevict_diag.policies.estimators.cumulative import CumulativeAttention
-from qevict_diag.policies.ranking import Foresight, Ranking
+from qevict_diag.policies.names import parse
+from qevict_diag.policies.ranking import Ranking
+from qevict_diag.policies.schedule import EVERY_WINDOW, Schedule
+from qevict_diag.quantizers.quantizer import Quantizer
+
+Scope = Literal["layer", "kv_head", "head"]
+SCOPES: tuple[Scope, ...] = ("layer", "kv_head", "head")
+
+
+@dataclass(frozen=True)
+class Protected:
+    """Tokens that are never evicted: the first, the latest, and the last of the prompt.
+
+    None: as many as the budget sets aside. ``prompt_tail`` tokens are kept inside the budget, for ever.
+    """
+
+    sinks: int | None = None
+    recent: int | None = None
+    prompt_tail: int = 0
+
+    def __post_init__(self) -> None:
+        for name, value in vars(self).items():
+            within(f"protected {name.replace('_', ' ')}", value or 0, 0)
 
 
 @dataclass(frozen=True)
 class Policy:
-    """Parameters of a cache policy; everything the replay needs to know about it."""
+    """Everything that a cache needs to know about a policy."""
 
     name: str
-    window: int  # Ω = routing interval, in tokens
+    grain: int  # Ω, tokens of a window
     summary: str = ""
-    quantized: bool = True  # three tiers, or two
-    promotion: bool = True  # Q -> F allowed
+    ranking: Ranking = field(default_factory=CumulativeAttention)
+    schedule: Schedule = EVERY_WINDOW
+    scope: Scope | None = None  # which heads share a set of windows; None: as reading A says
+    allotment: Allotment = field(default_factory=Equal)
+    protected: Protected = field(default_factory=Protected)
+    moves: Moves = field(default_factory=Moves)
+    quantizer: Quantizer | None = None  # of the quantized tier; None: two tiers
     readable: bool = True  # whether quantized windows count as accessible in the metrics
-    evicts: bool = True  # R0 keeps everything
-    estimator: Ranking = field(default_factory=CumulativeAttention)
+    source: str = "QEvict"
 
     def __post_init__(self) -> None:
-        within(f"policy {self.name}: window", self.window, 1)
+        within(f"policy {self.name}: window", self.grain, 1)
+        if self.scope not in (None, *SCOPES):
+            raise InputError(f"policy {self.name}: scope {self.scope!r}: allowed are {', '.join(SCOPES)}")
 
     @property
-    def moves(self) -> Moves:
-        """Which moves its routing may make."""
-        recalls = isinstance(self.estimator, Foresight) and self.estimator.recalls
-        return Moves(promotion=self.promotion, recall=recalls)
+    def evicts(self) -> bool:
+        """Whether it ever lets anything go."""
+        return not isinstance(self.allotment, Everything)
+
+    @property
+    def base(self) -> str:
+        """The name without its estimator."""
+        return str(parse(self.name).policy)
+
+    @property
+    def estimator(self) -> str | None:
+        """The name of its estimator, without parameters; None when it is the policy's own."""
+        ranked = parse(self.name).estimator
+        return None if ranked is None else ranked.name
+
+    @property
+    def seed(self) -> int | None:
+        """The seed of a ranking that has one."""
+        return getattr(self.ranking, "seed", None)

@@ -1,7 +1,7 @@
 """Importance estimators: how a policy ranks its windows. Each is one small class with its equation.
 
 An `Estimator` is causal: it holds parameters only, its state is explicit (``init -> state``, ``update(state, seen) ->
-state``), and it sees what the policy's own cache shows (`Prompt`, then one `Seen` per interval). A `Foresight` ranks
+state``), and it sees what the policy's own cache shows (a `Prompt`, then `Interval`s). A `Foresight` ranks
 with the recorded future and is a bound, not a policy one could deploy; the replay hands the future to nothing else.
 
 A third party adds one by subclassing `Estimator` and announcing it in the entry-point group ``qevict_diag.estimators``.
@@ -13,7 +13,8 @@ from typing import Any, ClassVar
 from torch import Tensor
 
 from qevict_diag.cache.budget import Capacity
-from qevict_diag.policies.view import Future, Prompt, Seen
+from qevict_diag.errors import InputError
+from qevict_diag.policies.view import Future, Interval, Prompt
 
 State = Any  # whatever an estimator needs between events
 
@@ -28,7 +29,7 @@ class Estimator(ABC):
         """State after the prefill."""
 
     @abstractmethod
-    def update(self, state: State, seen: Seen) -> State:
+    def update(self, state: State, seen: Interval) -> State:
         """State after one more interval of decode queries."""
 
     @abstractmethod
@@ -55,3 +56,12 @@ class Split(ABC):
 
 
 Ranking = Estimator | Foresight | Split
+
+
+def checked(score: Tensor, shape: tuple[int, ...], name: str) -> Tensor:
+    """A ranking's ``score`` if it is one number for each window; InputError otherwise, naming the ranking."""
+    if tuple(score.shape) != shape:
+        raise InputError(f"ranking {name} gave scores of shape {list(score.shape)}; {list(shape)} is needed")
+    if bool(score.isnan().any()):
+        raise InputError(f"ranking {name} gave scores that are not numbers (NaN); nothing can be ranked by them")
+    return score

@@ -1,70 +1,131 @@
-"""One step of a policy's cache: begin after the prompt, decide at an event, learn from an interval."""
+"""One step of a policy's cache: begin after the prompt, decide at an event, learn from an interval.
+
+The replay and the live cache both take these steps; they differ in where the views come from (a recorded trace, a
+running model) and in what they do with the decisions.
+"""
 
 from dataclasses import dataclass, replace
+from functools import partial
 
 import torch
 from torch import Tensor
 
-from qevict_diag.cache.routing import Assignment, route
-from qevict_diag.policies.ranking import Estimator, Foresight, Split, State
-from qevict_diag.policies.view import Seen
-from qevict_diag.replay.blocks import LayerBlock
-from qevict_diag.replay.plan import Plan
-from qevict_diag.replay.view import future_view, prompt_view
+from qevict_diag.cache.budget import Capacity
+from qevict_diag.cache.routing import Assignment, Moves, route
+from qevict_diag.cache.windows import Grid
+from qevict_diag.errors import BudgetError
+from qevict_diag.policies.allotment import Layers
+from qevict_diag.policies.policy import Policy
+from qevict_diag.policies.ranking import Estimator, Foresight, Split, State, checked
+from qevict_diag.policies.view import Future, Interval, Prompt
+from qevict_diag.readings import Readings
+
+
+@dataclass(frozen=True)
+class Rules:
+    """A policy made concrete: its grid, its capacities, how many sets a layer has, and the readings it runs under."""
+
+    policy: Policy
+    grid: Grid
+    capacity: Capacity
+    units: int
+    readings: Readings
+
+    @property
+    def moves(self) -> Moves:
+        """The policy's moves; a ranking that recalls has one more."""
+        ranking = self.policy.ranking
+        return replace(self.policy.moves, recall=isinstance(ranking, Foresight) and ranking.recalls)
+
+    @property
+    def protected(self) -> Tensor:
+        """Windows with a token of the prompt's protected tail, bool [window].
+
+        BudgetError where they are more than the full tier holds.
+        """
+        tail, grid = self.policy.protected.prompt_tail, self.grid
+        start = grid.sinks + grid.window * torch.arange(grid.count)
+        inside = (start + grid.window > grid.prefill - tail) & (start < grid.prefill)
+        if tail and int(inside.sum()) > self.capacity.full:
+            raise BudgetError(
+                f"policy {self.policy.name} protects the last {tail} prompt tokens ({int(inside.sum())} windows), its "
+                f"budget holds {self.capacity.full} windows; raise --budget"
+            )
+        return inside & (tail > 0)
 
 
 @dataclass(frozen=True, eq=False)
 class CacheState:
     """A policy's cache between two events."""
 
+    layers: Layers
     assignment: Assignment
     importance: State  # the ranking's own
-    offset: Tensor | None  # [layer, unit, window] scores not counted (reading K: local_exit)
+    protected: Tensor  # bool [window]
+    offset: Tensor | None = None  # [layer, unit, window] scores not counted (reading K: local_exit)
+    age: Tensor | None = None  # [layer, 1, window] queries that could see a window (reading O: per_query)
 
 
-def initial_state(plan: Plan, block: LayerBlock) -> CacheState:
+def begin(rules: Rules, view: Prompt | Future) -> CacheState:
     """The cache right after the prefill, before event 0; an oracle's scores of all events are its state."""
-    shape = (len(block.layers), plan.units, plan.grid.count)
-    ranking = plan.policy.estimator
-    if isinstance(ranking, Foresight):
-        importance = ranking.scores(future_view(plan, block))
-    elif isinstance(ranking, Split):
-        importance = ranking.tiers(future_view(plan, block), plan.capacity)
-    else:
-        importance = ranking.init(prompt_view(plan, block))
-    sums = isinstance(ranking, Estimator) and ranking.sums
-    counted_late = plan.settings.readings.newcomer_history == "local_exit" and sums
-    offset = torch.zeros(shape, dtype=torch.float64, device=block.device) if counted_late else None
-    return CacheState(Assignment.initial(shape, block.device), importance, offset)
+    ranking, readings = rules.policy.ranking, rules.readings
+    shape, device = (len(view.layers.numbers), rules.units, rules.grid.count), view.device
+    if isinstance(view, Future):
+        importance = ranking.tiers(view, rules.capacity) if isinstance(ranking, Split) else ranking.scores(view)
+        return CacheState(view.layers, Assignment.initial(shape, device), importance, rules.protected.to(device))
+    late = readings.newcomer_history == "local_exit" and ranking.sums
+    aged = readings.score_age == "per_query" and ranking.sums
+    return CacheState(
+        view.layers,
+        Assignment.initial(shape, device),
+        ranking.init(view),
+        rules.protected.to(device),
+        torch.zeros(shape, dtype=torch.float64, device=device) if late else None,
+        view.sightings() if aged else None,
+    )
 
 
-def scores(plan: Plan, state: CacheState, event: int) -> Tensor:
-    """What the policy ranks by at an event, [layer, unit, window]."""
-    ranking = plan.policy.estimator
-    return ranking.score(state.importance) if isinstance(ranking, Estimator) else state.importance[:, :, event]
-
-
-def routed(plan: Plan, state: CacheState, event: int) -> CacheState:
-    """The cache after routing event ``event``."""
-    if isinstance(plan.policy.estimator, Split):
-        return replace(state, assignment=state.assignment.moved(state.importance[:, :, event]))
-    score, offset = scores(plan, state, event), state.offset
-    if offset is not None:
-        if event > 0:
-            new = slice(plan.grid.historical(event - 1), plan.grid.historical(event))
-            offset = offset.clone()
-            offset[..., new] = score[..., new]
-        score = score - offset
-    compels = plan.settings.readings.admission == "forced" and not isinstance(plan.policy.estimator, Foresight)
-    forced = compels and event > 0
-    after = route(score, state.assignment, plan.grid.historical(event), plan.capacity, plan.policy.moves, forced=forced)
-    return replace(state, assignment=after, offset=offset)
-
-
-def updated(plan: Plan, state: CacheState, seen: Seen) -> CacheState:
-    """The cache after the queries of an interval fed its estimator."""
-    estimator = plan.policy.estimator
-    if not isinstance(estimator, Estimator):
+def decide(rules: Rules, state: CacheState, event: int) -> CacheState:
+    """The cache after routing event ``event``; a policy that only looks at the prompt leaves later events alone."""
+    ranking, grid = rules.policy.ranking, rules.grid
+    if event > 0 and grid.prompt_only:
         return state
-    fed = seen.last() if plan.settings.readings.score_queries == "event" else seen
-    return replace(state, importance=estimator.update(state.importance, fed))
+    if isinstance(ranking, Split):
+        return replace(state, assignment=state.assignment.moved(state.importance[:, :, event]))
+    score, state = _counted(rules, state, event)
+    score = torch.where(state.protected, float("inf"), score)
+    forced = event > 0 and rules.readings.admission == "forced" and isinstance(ranking, Estimator)
+    choose = partial(rules.policy.allotment.choose, layers=state.layers)
+    historical = grid.historical(event)
+    after = route(score, state.assignment, historical, rules.capacity, rules.moves, choose, forced=forced)
+    return replace(state, assignment=after)
+
+
+def learn(rules: Rules, state: CacheState, seen: Interval) -> CacheState:
+    """The cache after the queries of an interval fed its estimator."""
+    estimator = rules.policy.ranking
+    if not isinstance(estimator, Estimator) or rules.grid.prompt_only:
+        return state
+    fed = seen.last() if rules.readings.score_queries == "event" else seen
+    age = None if state.age is None else state.age + fed.sightings()
+    return replace(state, importance=estimator.update(state.importance, fed), age=age)
+
+
+def scores(rules: Rules, state: CacheState, event: int) -> Tensor:
+    """What the policy ranks by at an event, [layer, unit, window], before readings K and O; see `checked`."""
+    ranking = rules.policy.ranking
+    raw = ranking.score(state.importance) if isinstance(ranking, Estimator) else state.importance[:, :, event]
+    return checked(raw, tuple(state.assignment.tier.shape), type(ranking).__name__)
+
+
+def _counted(rules: Rules, state: CacheState, event: int) -> tuple[Tensor, CacheState]:
+    """Scores as they are compared: less what a newcomer collected while local (K), over its age (O)."""
+    score = scores(rules, state, event)
+    if state.offset is not None:
+        if event > 0:
+            new = slice(rules.grid.historical(event - 1), rules.grid.historical(event))
+            offset = state.offset.clone()
+            offset[..., new] = score[..., new]
+            state = replace(state, offset=offset)
+        score = score - state.offset
+    return (score if state.age is None else score / state.age.clamp_min(1)), state

@@ -5,13 +5,14 @@ unit), query, window. Everything here a decoder running the policy would know it
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
 
 from qevict_diag.cache.windows import Grid
 from qevict_diag.errors import MetricError
+from qevict_diag.policies.allotment import Layers
 
 
 @dataclass(frozen=True, eq=False)
@@ -19,12 +20,22 @@ class Prompt:
     """The prefill as the policy sees it: exact, since routing starts after it. All sums run over the unit's heads."""
 
     grid: Grid
-    layers: tuple[int, ...]
-    mass: Tensor  # [layer, unit, window] attention that all prompt queries together gave
-    sight: Tensor  # [layer] how many positions a query sees at most: a sliding window, or all of them
+    layers: Layers
+    mass: Tensor  # [layer, unit, window] attention that the scored prompt queries together gave (all of them, or by L)
+    scored: range  # positions of those queries
+    reach: Tensor  # [layer] how many positions a query sees at most: a sliding window, or all of them
     rows: Callable[[], tuple[Tensor, Tensor]]  # stored prompt queries: [layer, unit, head, query, window], positions
     key_norm: Callable[[], Tensor]  # [layer, unit, window] mean L2 norm of the window's keys
     value_norm: Callable[[], Tensor]  # [layer, unit, window] mean L2 norm of the window's values
+
+    @property
+    def device(self) -> torch.device:
+        """Where its numbers are."""
+        return self.mass.device
+
+    def sightings(self) -> Tensor:
+        """How many of the scored queries could see a window, [layer, 1, window]."""
+        return sightings(self.grid, self.scored, self.reach)
 
 
 @dataclass(frozen=True, eq=False)
@@ -36,13 +47,19 @@ class Future:
     """
 
     grid: Grid
+    layers: Layers
     gain: Tensor
     keep: int  # K_f + K_q
     eligible: int  # events with a full horizon, the first ones; FMM counts no others
 
+    @property
+    def device(self) -> torch.device:
+        """Where its numbers are."""
+        return self.gain.device
+
 
 @dataclass(frozen=True, eq=False)
-class Seen:
+class Interval:
     """One interval of decode queries under the policy's cache (definitions.md, section 3).
 
     With a = exp(s - lse) the FullKV mass of a window and â the same with its dequantized keys, the policy's
@@ -60,7 +77,7 @@ class Seen:
     always: Tensor  # [layer, unit, head, query]
     accessible: Tensor  # bool [layer, unit, window]
     ledger: Tensor  # bool [layer, unit, window]
-    sight: Tensor  # [layer] how many positions a query sees at most
+    reach: Tensor  # [layer] how many positions a query sees at most
     elapsed: int  # decode queries since the event, also where only some of them are here
     restricted: bool = (
         False  # reading C: FullKV probabilities of the accessible windows, neither replaced nor renormalized
@@ -75,24 +92,24 @@ class Seen:
         parts = [use * _weighed(scale, mass) for mass, use in self._sources()]
         return parts[0] if len(parts) == 1 else parts[0] + parts[1]
 
+    def sightings(self) -> Tensor:
+        """How many of the interval's queries could see a window, [layer, 1, window]."""
+        first = int(self.positions[0])
+        return sightings(self.grid, range(first, first + len(self.positions)), self.reach)
+
     def rows(self) -> Tensor:
         """p(w) for each query, [layer, unit, head, query, window]."""
         mixed = sum(mass * use[:, :, None, None] for mass, use in self._sources())
         return mixed * self._scale()[..., None]
 
-    def last(self) -> "Seen":
+    def last(self) -> "Interval":
         """The interval's last query alone (reading B)."""
-        return Seen(
-            self.grid,
-            self.positions[-1:],
-            self.full[..., -1:, :],
-            None if self.quantized is None else self.quantized[..., -1:, :],
-            self.always[..., -1:],
-            self.accessible,
-            self.ledger,
-            self.sight,
-            self.elapsed,
-            self.restricted,
+        return replace(
+            self,
+            positions=self.positions[-1:],
+            full=self.full[..., -1:, :],
+            quantized=None if self.quantized is None else self.quantized[..., -1:, :],
+            always=self.always[..., -1:],
         )
 
     def _sources(self) -> list[tuple[Tensor, Tensor]]:
@@ -107,6 +124,17 @@ class Seen:
         if self.restricted:
             return torch.ones_like(self.always)
         return reciprocal(sum((_over_windows(mass, use) for mass, use in self._sources()), start=self.always))
+
+
+def sightings(grid: Grid, queries: range, reach: Tensor) -> Tensor:
+    """How many of the queries at positions ``queries`` see the whole of each window, float64 [layer, 1, window].
+
+    A query at p sees positions p - reach + 1 .. p, so it sees window [s, s + Ω) when s + Ω - 1 <= p < s + reach.
+    """
+    start = grid.sinks + grid.window * torch.arange(grid.count, device=reach.device)
+    first = (start + grid.window - 1).clamp_min(queries.start)
+    stop = (start + reach[:, None]).clamp_max(queries.stop)
+    return (stop - first).clamp_min(0)[:, None].double()
 
 
 def reciprocal(normalizer: Tensor) -> Tensor:

@@ -1,34 +1,45 @@
 """Codes really packed: several to a byte, the first in the lowest bits, with the scales and zeros of their groups."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, replace
+from typing import Self
 
 import torch
 from torch import Tensor
 
 
 @dataclass(frozen=True, eq=False)
-class Codes:
-    """Quantized windows [.., window]: the leading axes are free, the last ones are those of one window."""
+class Encoded:
+    """Windows as a quantizer stores them: every tensor field has the windows along its first axis."""
+
+    @property
+    def nbytes(self) -> int:
+        """Codes and what is needed to read them, as they lie in memory."""
+        return sum(tensor.nbytes for tensor in self._tensors().values())
+
+    def __getitem__(self, index: Tensor) -> Self:
+        """Choose windows."""
+        return replace(self, **{name: tensor[index] for name, tensor in self._tensors().items()})
+
+    def append(self, more: Self) -> Self:
+        """These windows followed by ``more``."""
+        others = more._tensors()
+        return replace(self, **{name: torch.cat((tensor, others[name])) for name, tensor in self._tensors().items()})
+
+    def _tensors(self) -> dict[str, Tensor]:
+        values = {field.name: getattr(self, field.name) for field in fields(self)}
+        return {name: value for name, value in values.items() if isinstance(value, Tensor)}
+
+
+@dataclass(frozen=True, eq=False)
+class Codes(Encoded):
+    """Windows with one scale and zero per group: x̂ = zero + scale · (code + offset)."""
 
     packed: Tensor  # uint8 [.., bytes]
     scale: Tensor  # fp16, the grouped axis kept at 1
     zero: Tensor  # fp16, likewise
     bits: int
     tail: tuple[int, int]  # (Ω, channels) of one window
-
-    @property
-    def nbytes(self) -> int:
-        """Codes, scales and zeros as they lie in memory."""
-        return self.packed.nbytes + self.scale.nbytes + self.zero.nbytes
-
-    def __getitem__(self, index: Tensor) -> "Codes":
-        """Choose windows along the first axis."""
-        return Codes(self.packed[index], self.scale[index], self.zero[index], self.bits, self.tail)
-
-    def append(self, more: "Codes") -> "Codes":
-        """These windows followed by ``more``, along the first axis."""
-        packed, scale, zero = (torch.cat((getattr(self, x), getattr(more, x))) for x in ("packed", "scale", "zero"))
-        return Codes(packed, scale, zero, self.bits, self.tail)
+    offset: float = 0.0  # 1/2 where a code stands for the centre of its bin
 
 
 def pack(codes: Tensor, bits: int) -> Tensor:

@@ -6,32 +6,40 @@ Scale and zero are stored in fp16, and the *stored* values serve both directions
 stored scale is 0 (constant, or a range below fp16's resolution) has codes 0 and reconstructs to its stored zero.
 Keys are grouped per channel over the tokens of a window, values per token over the channels (KIVI's two axes).
 Deviation: a zero or scale beyond fp16's range saturates at its largest finite value instead of becoming infinite.
+
+The paper says "asymmetric min-max" and no more, so where the levels lie is a reading (P): at the end points as above;
+at the centres of 2^b bins, ``scale = (max - min) / 2^b``, ``code = floor``, ``x̂ = zero + scale · (code + 1/2)``; or
+``clipped``, the same scale with the nearest level, so that the maximum is clipped to the last one.
 """
 
 from math import prod
+from typing import Literal
 
 import torch
 from torch import Tensor
 
 from qevict_diag.quantizers.codes import Codes, pack, unpack
 
+Levels = Literal["end_points", "bin_centres", "clipped"]
 FP16_MAX = torch.finfo(torch.float16).max
 TOKEN_AXIS, CHANNEL_AXIS = -2, -1
 
 
-def quantize(x: Tensor, axis: int, bits: int) -> Codes:
+def quantize(x: Tensor, axis: int, bits: int, levels: Levels = "end_points") -> Codes:
     """Quantize windows ``x`` [..., Ω, channel] with one (scale, zero) per group along ``axis`` (-2 keys, -1 values)."""
     x = x.float()
     low, high = x.amin(axis, keepdim=True), x.amax(axis, keepdim=True)
+    steps = 2**bits - 1 if levels == "end_points" else 2**bits
     zero = low.clamp(-FP16_MAX, FP16_MAX).half()
-    scale = ((high - low) / (2**bits - 1)).clamp(max=FP16_MAX).half()
-    divisor = torch.where(scale == 0, 1, scale.float())
-    codes = torch.round((x - zero.float()) / divisor).clamp(0, 2**bits - 1)
+    scale = ((high - low) / steps).clamp(max=FP16_MAX).half()
+    place = (x - zero.float()) / torch.where(scale == 0, 1, scale.float())
+    codes = (place.floor() if levels == "bin_centres" else place.round()).clamp(0, 2**bits - 1)
     codes = torch.where(scale == 0, 0, codes).to(torch.uint8)
-    return Codes(pack(codes.flatten(-2), bits), scale, zero, bits, (x.shape[-2], x.shape[-1]))
+    offset = 0.5 if levels == "bin_centres" else 0.0
+    return Codes(pack(codes.flatten(-2), bits), scale, zero, bits, (x.shape[-2], x.shape[-1]), offset)
 
 
 def dequantize(codes: Codes) -> Tensor:
-    """x̂ = zero + scale · code, float32 [..., Ω, channel]."""
+    """x̂ = zero + scale · (code + offset), float32 [..., Ω, channel]."""
     levels = unpack(codes.packed, codes.bits, prod(codes.tail)).unflatten(-1, codes.tail)
-    return codes.zero.float() + codes.scale.float() * levels
+    return codes.zero.float() + codes.scale.float() * (levels + codes.offset if codes.offset else levels)

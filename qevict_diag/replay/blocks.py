@@ -1,6 +1,6 @@
 """Layers of a trace, stacked in blocks that fit into memory, on the device that is asked for."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from math import lcm
@@ -8,11 +8,13 @@ from math import lcm
 import torch
 from torch import Tensor
 
+from qevict_diag.attention.logits import cap_, hide_, products
 from qevict_diag.cache.windows import Grid
 from qevict_diag.devices import torch_device
 from qevict_diag.errors import MetricError
+from qevict_diag.quantizers.quantizer import Quantizer
 from qevict_diag.replay.plan import Plan
-from qevict_diag.replay.quantized import _round_trip
+from qevict_diag.replay.quantized import restored_keys
 from qevict_diag.replay.settings import Settings
 from qevict_diag.trace.layer import LayerTrace, Recorded, TraceShape
 
@@ -22,6 +24,7 @@ class LayerBlock:
     """Recorded tensors of some layers, stacked: [layer, head or kv_head, query or position, channel]."""
 
     traces: tuple[LayerTrace, ...]
+    total: int  # layers of the model
     device: torch.device
     dtype: torch.dtype
 
@@ -56,7 +59,7 @@ class LayerBlock:
         return self.traces[0].kv_head_numbers
 
     @property
-    def sight(self) -> Tensor:
+    def reach(self) -> Tensor:
         """How many positions a query of each layer sees at most, int64 [layer]: its sliding window, or all of them."""
         length = self.prefill + self.decode
         seen = [min(trace.spec.sliding_window or length, length) for trace in self.traces]
@@ -92,12 +95,9 @@ class LayerBlock:
         logits = torch.tensor([trace.spec.sink_logits or absent for trace in self.traces], dtype=self.dtype)
         return torch.exp(logits.to(self.device)[..., None] - lse)
 
-    def dequantized_key(self, grid: Grid, bits: int) -> Tensor:
-        """Keys after the write-once round trip: each complete window quantized pre-RoPE per channel, then re-rotated.
-
-        The tail that fills no window keeps its original keys. [layer, kv_head, position, channel].
-        """
-        return self.stack([_round_trip(trace, grid, bits) for trace in self.traces])
+    def restored_key(self, grid: Grid, quantizer: Quantizer) -> Tensor:
+        """Keys [layer, kv_head, position, channel] as the quantized tier gives them back: see `restored_keys`."""
+        return self.stack([restored_keys(trace, grid, quantizer) for trace in self.traces])
 
     def norm(self, name: str) -> Tensor:
         """L2 norm of every recorded ``key`` or ``value``: [layer, kv_head, position] float64.
@@ -113,37 +113,23 @@ class LayerBlock:
 
         ``key`` holds the positions from ``start`` on; what it holds beyond the last position counts as invisible.
         """
-        layers, kv_heads = key.shape[:2]
-        query = self.query[:, :, queries]
-        grouped = query.reshape(layers, kv_heads, -1, query.shape[-1])
-        logits = (grouped @ key.transpose(-1, -2)).view(layers, self.heads, query.shape[2], -1)
-        self._softcap(logits)
-        mass = logits.sub_(self.lse[..., queries, None]).exp_()
-        return self._hide(mass, queries, start)
+        mass = products(self.query[:, :, queries], key)
+        for index, trace in enumerate(self.traces):
+            cap_(mass[index], trace.spec)
+        mass.sub_(self.lse[..., queries, None]).exp_()
+        positions = torch.arange(self.prefill + queries.start, self.prefill + queries.stop, device=mass.device)
+        for index, trace in enumerate(self.traces):
+            hide_(mass[index], positions, trace.spec, start, fill=0)
+        return mass
 
     def stack(self, tensors: Sequence[Tensor]) -> Tensor:
         """Stack on the working device in the working dtype."""
         return torch.stack([t.to(self.device, self.dtype) for t in tensors])
 
-    def _softcap(self, logits: Tensor) -> None:
-        for index, trace in enumerate(self.traces):
-            if trace.spec.softcap is not None:
-                logits[index].div_(trace.spec.softcap).tanh_().mul_(trace.spec.softcap)
 
-    def _hide(self, mass: Tensor, queries: slice, start: int) -> Tensor:
-        positions = torch.arange(self.prefill + queries.start, self.prefill + queries.stop, device=mass.device)
-        distance = positions[:, None] - torch.arange(start, start + mass.shape[-1], device=mass.device)
-        born = slice(max(0, self.prefill - start), None)  # every decode query sees the whole prompt,
-        mass[..., born].masked_fill_(distance[:, born] < 0, 0)
-        for index, trace in enumerate(self.traces):  # unless a sliding window hides it
-            if trace.spec.sliding_window is not None:
-                mass[index].masked_fill_(distance >= trace.spec.sliding_window, 0)
-        return mass
-
-
-def block_queries(windows: Sequence[int], decode: int, at_least: int = 32) -> int:
-    """Queries per block: the smallest multiple of every Ω that holds ``at_least`` queries, at most ``decode``."""
-    step = lcm(*windows)
+def block_queries(intervals: Iterable[int], decode: int, at_least: int = 32) -> int:
+    """Queries per block: the smallest multiple of all intervals that holds ``at_least`` queries, at most ``decode``."""
+    step = lcm(*intervals)
     return min(decode, step * -(-at_least // step))
 
 
@@ -158,12 +144,12 @@ def layer_blocks(
     size = layers_per_block(trace.layer_shape(layers[0]), plans, settings)
     for start in range(0, len(layers), size):
         traces = tuple(trace.layer(layer) for layer in layers[start : start + size])
-        yield LayerBlock(traces, device, settings.dtype)
+        yield LayerBlock(traces, trace.shape.layers, device, settings.dtype)
 
 
 def layers_per_block(shape: TraceShape, plans: Sequence[Plan], settings: Settings) -> int:
     """How many layers fit into a block: attention of its queries and keys, and what every plan keeps of its events."""
-    queries = block_queries([plan.grid.window for plan in plans], shape.decode)
+    queries = block_queries([plan.grid.every for plan in plans], shape.decode)
     kinds = 1 + len({plan.key for plan in plans})
     per_layer = kinds * shape.length * (2 * shape.heads * queries + shape.kv_heads * shape.head_dim)
     kept = sum(plan.units * plan.grid.events * plan.grid.count for plan in plans)

@@ -1,27 +1,38 @@
 """The replay: one loop for all policies, over blocks of layers and of decode queries (definitions.md, sections 3-7).
 
 Policies run side by side on one stream of attention masses, so logits are computed once for all of them. At event r a
-policy routes its windows; the Ω queries that follow are then seen through its cache (teacher forcing: the FullKV
-query, the accessible positions, dequantized keys wherever the ledger has an entry) and feed its estimator. What is
-kept of a run is an argument (`Save`), so memory is the caller's decision.
+policy routes its windows; the queries that follow are then seen through its cache (teacher forcing: the FullKV query,
+the accessible positions, restored keys wherever the ledger has an entry) and feed its estimator. What is kept of a run
+is an argument, the folds, so memory is the caller's decision.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from itertools import groupby
 
 import torch
 
 from qevict_diag.errors import InputError
 from qevict_diag.policies.policy import Policy
-from qevict_diag.policies.step import initial_state, routed, updated
-from qevict_diag.replay.blocks import LayerBlock, block_queries, layer_blocks
-from qevict_diag.replay.fold import Observer, Save
+from qevict_diag.policies.step import begin, decide, learn
+from qevict_diag.progress import Progress, Steps, silent
+from qevict_diag.replay.blocks import LayerBlock, layer_blocks
+from qevict_diag.replay.fold import Fold
 from qevict_diag.replay.plan import Plan, make_plan
 from qevict_diag.replay.result import Replay, join
 from qevict_diag.replay.settings import Settings
 from qevict_diag.replay.stream import QueryBlock, stream
-from qevict_diag.replay.view import interval_view
+from qevict_diag.replay.view import first_view, interval_view
 from qevict_diag.trace.layer import Recorded
+
+
+@dataclass(frozen=True)
+class Asked:
+    """A policy to replay, the settings it runs under, and what to keep of its run besides its decisions."""
+
+    policy: Policy
+    folds: tuple[Fold, ...]
+    settings: Settings
 
 
 def replay(
@@ -29,78 +40,79 @@ def replay(
     policies: Sequence[Policy],
     settings: Settings | None = None,
     *,
-    save: Save | None = None,
+    folds: Iterable[Fold] = (),
     layers: Iterable[int] | None = None,
-    progress: Callable[[int], None] | None = None,
+    progress: Progress = silent,
 ) -> list[Replay]:
     """Replay policies against a trace, all recorded ``layers`` unless told otherwise; one `Replay` per policy.
 
-    ``progress`` is called with the number of layers each block finished. Raises BudgetError, MetricError, TraceError;
-    MetricError too for layers of different shapes, which cannot be one `Replay`: see `replay_blocks`.
+    ``folds`` are kept for metrics (`qevict_diag.metrics`); decisions always are. A step of ``progress`` is a layer.
+    Raises BudgetError, MetricError, TraceError; MetricError too for layers of different
+    shapes, which cannot be one `Replay`: see `replay_blocks`.
     """
-    asked = [(policy, save or Save()) for policy in policies]
-    blocks = replay_blocks(trace, asked, settings or Settings(), layers)
-    parts = []
-    for part in blocks:
+    kept, settings = tuple(folds), settings or Settings()
+    chosen = tuple(trace.layers if layers is None else layers)
+    finished, parts = Steps(progress, "replaying", len(chosen)), []
+    for part in replay_blocks(trace, [Asked(policy, kept, settings) for policy in policies], chosen):
         parts.append(part)
-        if progress is not None:
-            progress(len(part[0].layers))
+        finished(len(part[0].layers))
     return [join(list(runs)) for runs in zip(*parts, strict=True)]
 
 
 def replay_blocks(
-    trace: Recorded, asked: Sequence[tuple[Policy, Save]], settings: Settings, layers: Iterable[int] | None = None
+    trace: Recorded, asked: Sequence[Asked], layers: Iterable[int] | None = None
 ) -> Iterator[list[Replay]]:
     """Yield the replays of one block of layers after another, so that no more than a block is ever in memory.
 
-    Layers of a block have one shape: a model whose layers differ (Gemma 4) has a block, and capacities, for each.
-    ``asked`` names the policies and what to keep of each.
+    Layers of a block have one shape: a model whose layers differ (Gemma 4) has a block, and capacities, for each. All
+    that is asked shares one stream of masses, whatever its settings; device, dtype and block size are the first one's.
     """
     chosen = tuple(trace.layers if layers is None else layers)
     if not chosen or not asked:
         raise InputError("nothing to replay; give at least one policy and one layer")
     alike = [(shape, tuple(numbers)) for shape, numbers in groupby(chosen, trace.layer_shape)]
-    plans = {shape: [make_plan(policy, shape, settings) for policy, _ in asked] for shape, _ in alike}
-    saves = [save for _, save in asked]
+    plans = {shape: [make_plan(one.policy, shape, one.settings) for one in asked] for shape, _ in alike}
+    folds = [one.folds for one in asked]
     for shape, numbers in alike:
-        for block in layer_blocks(trace, numbers, plans[shape], settings):
-            yield replay_block(block, plans[shape], saves)
+        for block in layer_blocks(trace, numbers, plans[shape], asked[0].settings):
+            yield replay_block(block, plans[shape], folds)
 
 
-def replay_block(block: LayerBlock, plans: Sequence[Plan], saves: Sequence[Save]) -> list[Replay]:
+def replay_block(block: LayerBlock, plans: Sequence[Plan], folds: Sequence[Sequence[Fold]]) -> list[Replay]:
     """Replay all plans over one block of layers, side by side on one stream."""
-    grids = {plan.grid.window: plan.grid for plan in plans}
-    keys = list(dict.fromkeys(plan.key for plan in plans))
-    runs = [Run(plan, block, save) for plan, save in zip(plans, saves, strict=True)]
-    for masses in stream(block, keys, grids, block_queries(list(grids), block.decode)):
+    runs = [Run(plan, block, some) for plan, some in zip(plans, folds, strict=True)]
+    for masses in stream(block, plans):
         for run in runs:
             run.advance(masses)
     return [run.finish() for run in runs]
 
 
 class Run:
-    """One policy passing along the stream: the cache state, and what has been decided and observed so far."""
+    """One policy passing along the stream: the cache state, and what has been decided and folded so far."""
 
-    def __init__(self, plan: Plan, block: LayerBlock, save: Save) -> None:
+    def __init__(self, plan: Plan, block: LayerBlock, folds: Sequence[Fold]) -> None:
         self.plan, self.block = plan, block
-        self.state = initial_state(plan, block)
-        self.observer = Observer(plan, save, block.prompt_mass)
+        self.state = begin(plan.rules, first_view(plan, block))
+        self.folded = {fold: fold.start(plan, block) for fold in folds}
         shape = (len(block.layers), plan.units, plan.grid.events, plan.grid.count)
         self.tier = torch.zeros(shape, dtype=torch.uint8, device=block.device)
         self.ledger = torch.zeros(shape, dtype=torch.bool, device=block.device)
 
     def advance(self, masses: QueryBlock) -> None:
-        """Route every event of this block of queries, see its queries through the cache, observe."""
-        window = self.plan.grid.window
-        stop = -(-masses.queries.stop // window)
-        for event in range(masses.queries.start // window, stop):
-            self.state = routed(self.plan, self.state, event)
+        """Route every event of this block of queries, see its queries through the cache, fold."""
+        plan, every = self.plan, self.plan.grid.every
+        stop = -(-masses.queries.stop // every)
+        for event in range(masses.queries.start // every, stop):
+            self.state = decide(plan.rules, self.state, event)
             assignment = self.state.assignment
             self.tier[:, :, event], self.ledger[:, :, event] = assignment.tier, assignment.ledger
-            self.state = updated(self.plan, self.state, interval_view(self.plan, assignment, masses, event))
-        self.observer.add(masses, self.tier[:, :, :stop], self.ledger[:, :, :stop])
+            self.state = learn(plan.rules, self.state, interval_view(plan, assignment, masses, event))
+        tier, ledger = plan.measured(self.tier[:, :, :stop]), self.ledger[:, :, :stop]
+        for fold, state in self.folded.items():
+            self.folded[fold] = fold.add(plan, state, masses, tier, ledger)
 
     def finish(self) -> Replay:
         """The frozen record of the run."""
         numbers = (self.block.layers, self.block.head_numbers, self.block.kv_head_numbers)
-        return Replay(self.plan, *numbers, self.tier, self.observer.finish())
+        folded = {fold: fold.finish(self.plan, state) for fold, state in self.folded.items()}
+        return Replay(self.plan, *numbers, self.tier, folded)

@@ -1,40 +1,74 @@
-"""A policy made concrete on a trace: its grid, its capacities, its units, and the settings it runs under."""
+"""A policy made concrete on a trace: its rules, and the settings it runs under."""
 
 from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
 
-from qevict_diag.cache.budget import Capacity, Geometry, capacity
+from qevict_diag.cache.budget import Budget, Capacity, Geometry, capacity
 from qevict_diag.cache.tier import Tier
 from qevict_diag.cache.windows import Grid
 from qevict_diag.policies.policy import Policy
+from qevict_diag.policies.step import Rules
+from qevict_diag.quantizers.quantizer import Quantizer
 from qevict_diag.replay.settings import Settings
 from qevict_diag.trace.layer import TraceShape
 
 
 @dataclass(frozen=True)
-class GridKey:
-    """Which masses a policy needs: the window size, and the bits of its quantized tier (None: two tiers)."""
+class Cut:
+    """How a policy cuts the sequence: windows of ``window`` tokens behind ``sinks`` sinks."""
 
     window: int
-    bits: int | None = None
+    sinks: int
+
+
+@dataclass(frozen=True)
+class MassKey:
+    """Which quantized masses a policy reads."""
+
+    cut: Cut
+    quantizer: Quantizer
 
 
 @dataclass(frozen=True)
 class Plan:
-    """A policy on a grid, with its capacities; ``units`` sets of windows per layer (reading A)."""
+    """A policy on a grid, with its capacities; ``units`` sets of windows per layer (reading A, or the policy's own)."""
 
-    policy: Policy
-    grid: Grid
-    capacity: Capacity
-    units: int
+    rules: Rules
+    quantizer: Quantizer | None  # of its quantized tier, when that has room
+    scope: str
     settings: Settings
 
     @property
-    def key(self) -> GridKey:
-        """The masses this plan reads: quantized ones only when its quantized tier has room."""
-        return GridKey(self.grid.window, self.settings.budget.bits if self.capacity.quantized else None)
+    def policy(self) -> Policy:
+        """The policy."""
+        return self.rules.policy
+
+    @property
+    def grid(self) -> Grid:
+        """Its windows and events."""
+        return self.rules.grid
+
+    @property
+    def capacity(self) -> Capacity:
+        """Its capacities and byte counts."""
+        return self.rules.capacity
+
+    @property
+    def units(self) -> int:
+        """Sets of windows per layer."""
+        return self.rules.units
+
+    @property
+    def cut(self) -> Cut:
+        """The masses this plan reads."""
+        return Cut(self.grid.window, self.grid.sinks)
+
+    @property
+    def key(self) -> MassKey | None:
+        """The quantized masses this plan reads; None when its quantized tier has no room."""
+        return None if self.quantizer is None else MassKey(self.cut, self.quantizer)
 
     def measured(self, tier: Tensor) -> Tensor:
         """Tiers as the metrics see them: a policy that cannot read its quantized windows has lost them."""
@@ -48,12 +82,34 @@ class Plan:
 
 
 def make_plan(policy: Policy, shape: TraceShape, settings: Settings) -> Plan:
-    """Grid and capacities of a policy on a trace's shape; BudgetError when they don't fit together."""
-    budget = settings.budget
-    grid = Grid(shape.prefill, shape.decode, policy.window, budget.sinks, budget.recent)
+    """Grid and capacities of a policy on a trace's shape; BudgetError when they don't fit together.
+
+    A policy that keeps a set for each query head by its own choice divides the bytes of a key-value head among the
+    heads that read it, so that what stays resident is within the budget; reading A gives each set the whole of them.
+    """
+    budget, schedule = protecting(settings.budget, policy), policy.schedule
+    grid = Grid(
+        *(shape.prefill, shape.decode, policy.grain, budget.sinks, budget.recent),
+        *(schedule.interval, schedule.prompt_only),
+    )
     geometry = Geometry(shape.prefill, shape.decode, shape.head_dim, shape.value_dim, settings.element_size)
-    room = capacity(budget, geometry, policy.window, quantized=policy.quantized)
+    quantizer = quantizer_of(policy, settings)
+    sharing = shape.heads // shape.kv_heads if policy.scope == "head" else 1
+    room = capacity(budget, geometry, policy.grain, quantizer, sharing)
     if not policy.evicts:
         room = replace(room, full=grid.count, quantized=0)
-    units = {"layer": 1, "kv_head": shape.kv_heads, "head": shape.heads}[settings.readings.scope]
-    return Plan(policy, grid, room, units, settings)
+    scope = policy.scope or settings.readings.scope
+    units = {"layer": 1, "kv_head": shape.kv_heads, "head": shape.heads}[scope]
+    rules = Rules(policy, grid, room, units, settings.readings)
+    return Plan(rules, quantizer if room.quantized else None, scope, settings)
+
+
+def protecting(budget: Budget, policy: Policy) -> Budget:
+    """The budget with the sinks and recent tokens that the policy protects."""
+    own = {name: getattr(policy.protected, name) for name in ("sinks", "recent")}
+    return replace(budget, **{name: value for name, value in own.items() if value is not None})
+
+
+def quantizer_of(policy: Policy, settings: Settings) -> Quantizer | None:
+    """The policy's quantizer with the bits and the levels of the settings; None with two tiers."""
+    return policy.quantizer and policy.quantizer.under(settings.budget.bits, settings.readings)

@@ -1,6 +1,8 @@
 """One policy's run over some layers: its decisions, and what metrics are computed from."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -10,13 +12,13 @@ from qevict_diag.cache.tier import Tier
 from qevict_diag.cache.windows import Grid
 from qevict_diag.errors import MetricError
 from qevict_diag.policies.policy import Policy
-from qevict_diag.replay.fold import LAYER_AXIS, Observations, concatenate
+from qevict_diag.replay.fold import LAYER_AXIS, Fold, concatenate
 from qevict_diag.replay.plan import Plan
 
 
 @dataclass(frozen=True, eq=False)
 class Replay:
-    """One policy's run over some layers: its decisions, and the observations that metrics are computed from.
+    """One policy's run over some layers: its decisions, and the folds that metrics are computed from.
 
     ``layers``, ``heads`` and ``kv_heads`` are numbers, as in the model. ``tier`` uint8 [layer, unit, event, window]
     holds `Tier` values; windows that are not historical yet are LOCAL.
@@ -27,7 +29,7 @@ class Replay:
     heads: tuple[int, ...]
     kv_heads: tuple[int, ...]
     tier: Tensor
-    seen: Observations
+    folded: Mapping[Fold, Any]
 
     @property
     def policy(self) -> Policy:
@@ -36,7 +38,7 @@ class Replay:
 
     @property
     def grid(self) -> Grid:
-        """Its windows."""
+        """Its windows and events."""
         return self.plan.grid
 
     @property
@@ -46,8 +48,8 @@ class Replay:
 
     @property
     def unit_numbers(self) -> tuple[int | None, ...]:
-        """Numbers of the heads that have a set of windows each (reading A); None alone when the layer has one set."""
-        return {"layer": (None,), "kv_head": self.kv_heads, "head": self.heads}[self.plan.settings.readings.scope]
+        """Numbers of the heads that have a set of windows each; None alone when the layer has one set."""
+        return {"layer": (None,), "kv_head": self.kv_heads, "head": self.heads}[self.plan.scope]
 
     @property
     def historical(self) -> Tensor:
@@ -70,6 +72,12 @@ class Replay:
         """Windows with an entry in the quantized ledger at each event, bool [layer, unit, event, window]."""
         return (self.tier == Tier.QUANTIZED).to(torch.uint8).cummax(dim=2).values.bool()
 
+    def kept(self, fold: Fold) -> Any:
+        """What ``fold`` kept; MetricError when the replay was not asked for it."""
+        if fold not in self.folded:
+            raise MetricError(f"this replay did not keep {fold}; replay with folds=[{fold}]")
+        return self.folded[fold]
+
 
 def join(parts: list[Replay]) -> Replay:
     """Concatenate the layers of several replays of one policy; MetricError when their shapes differ."""
@@ -79,5 +87,5 @@ def join(parts: list[Replay]) -> Replay:
         parts[0],
         layers=tuple(layer for part in parts for layer in part.layers),
         tier=torch.cat([part.tier for part in parts], LAYER_AXIS),
-        seen=concatenate([part.seen for part in parts], LAYER_AXIS),
+        folded={fold: concatenate([part.folded[fold] for part in parts], LAYER_AXIS) for fold in parts[0].folded},
     )

@@ -13,13 +13,10 @@ import polars as pl
 import torch
 
 from qevict_diag.errors import SweepError
-from qevict_diag.frames import MEASUREMENTS
 from qevict_diag.measure.bytes import byte_use
-from qevict_diag.measure.traces import measure_replay, needed
-from qevict_diag.replay.loop import replay_blocks
-from qevict_diag.replay.result import Replay
-from qevict_diag.sweep.folder import SWEPT, SWEPT_BYTES, SweepFolder
-from qevict_diag.sweep.grid import Arm
+from qevict_diag.measure.traces import folds, measure_replay
+from qevict_diag.replay.loop import Asked, replay_blocks
+from qevict_diag.sweep.folder import SWEPT_BYTES, SWEPT_ROWS, SweepFolder
 from qevict_diag.sweep.tasks import Task, identity
 from qevict_diag.trace.trace import Trace
 
@@ -47,17 +44,19 @@ def compute(task: Task) -> Result:
     if identity(trace) != task.identity:
         raise SweepError(f"{task.trace} has changed since the sweep began; put the old trace back or sweep anew")
     options, arms = task.options, task.setting.arms()
-    settings = task.setting.settings(options)
+    settings, swept = task.setting.settings(options), {"swept_reading": pl.lit(task.setting.reading)}
+    kept = folds(options.metrics)
     measured, used = [], []
     with one_thread():
-        asked = [(arm.policy, needed(options.metrics)) for arm in arms]
-        for block in replay_blocks(trace, asked, settings, task.layers):
-            for arm, run in zip(arms, block, strict=True):
-                swept = _swept(task, arm, run)
-                frame = measure_replay(run, options.metrics, options.min_inactive, trace.name, task.model)
-                measured.append(frame.with_columns(**swept))
-                used.append(byte_use(run, trace.name).with_columns(model=pl.lit(task.model), **swept))
-    return Result(pl.concat(measured).select([*MEASUREMENTS, *SWEPT]), pl.concat(used).select(list(SWEPT_BYTES)))
+        for block in replay_blocks(trace, [Asked(arm, kept, settings) for arm in arms], task.layers):
+            for run in block:
+                measured.append(measure_replay(run, options.metrics, trace.name, task.model))
+                used.append(byte_use(run, trace.name).with_columns(model=pl.lit(task.model)))
+    frames = (pl.concat(part).with_columns(**swept) for part in (measured, used))
+    measurements, use = (
+        frame.select(list(names)) for frame, names in zip(frames, (SWEPT_ROWS, SWEPT_BYTES), strict=True)
+    )
+    return Result(measurements, use)
 
 
 @contextmanager
@@ -69,10 +68,3 @@ def one_thread() -> Iterator[None]:
         yield
     finally:
         torch.set_num_threads(before)
-
-
-def _swept(task: Task, arm: Arm, run: Replay) -> dict[str, pl.Expr]:
-    setting = task.setting
-    fraction = None if setting.quantized_fraction is None else str(setting.quantized_fraction)
-    values = (run.grid.window, fraction, setting.bits, setting.reading, arm.seed)
-    return {name: pl.lit(value, dtype) for (name, dtype), value in zip(SWEPT.items(), values, strict=True)}

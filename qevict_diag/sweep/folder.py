@@ -24,20 +24,15 @@ import polars as pl
 
 from qevict_diag import files
 from qevict_diag.errors import InputError, SweepError
-from qevict_diag.frames import BYTES
+from qevict_diag.frames import BYTES, MEASUREMENTS
 from qevict_diag.sweep.tasks import Task, digest, program
 from qevict_diag.trace.manifest import checksum
 from qevict_diag.trace.strict_json import parse_object
 
 FORMAT, VERSION = "qevict-sweep", 1
 MANIFEST, LOCK = "sweep.json", ".lock"
-SWEPT: dict[str, pl.DataType] = {
-    "window": pl.Int32(),
-    "quantized_fraction": pl.String(),
-    "bits": pl.Int32(),
-    "swept_reading": pl.String(),
-    "seed": pl.Int32(),
-}
+SWEPT: dict[str, pl.DataType] = {"swept_reading": pl.String()}
+SWEPT_ROWS: dict[str, pl.DataType] = {**MEASUREMENTS, **SWEPT}
 SWEPT_BYTES: dict[str, pl.DataType] = {"model": pl.String(), **BYTES, **SWEPT}
 _NAME = re.compile(r"[0-9a-f]{32}")
 

@@ -51,14 +51,6 @@ class Options:
 
 
 @dataclass(frozen=True)
-class Arm:
-    """One policy of a setting; ``seed`` tells the draws of a random one apart."""
-
-    policy: Policy
-    seed: int | None = None
-
-
-@dataclass(frozen=True)
 class Setting:
     """One point of the grid. ``quantized_fraction`` and ``bits`` are None with two tiers; ``reading`` is a label."""
 
@@ -70,8 +62,8 @@ class Setting:
     reading: str = ""
     draws: int = 3
 
-    def arms(self) -> tuple[Arm, ...]:
-        """The policies to replay, random ones once per draw."""
+    def arms(self) -> tuple[Policy, ...]:
+        """The policies to replay, random ones once per draw, told apart by their seeds."""
         return tuple(arm for name in self.policies for arm in self._arms(name))
 
     def settings(self, options: Options) -> Settings:
@@ -94,13 +86,13 @@ class Setting:
         reading = f", reading {self.reading}" if self.reading else ""
         return f"{' '.join(self.policies)} at budget {self.budget}, window {self.window}{tiers}{reading}"
 
-    def _arms(self, name: str) -> Iterator[Arm]:
-        chosen = policy(name, window=self.window)
+    def _arms(self, name: str) -> Iterator[Policy]:
+        chosen = policy(name, grain=self.window)
         if not name.endswith(RANDOM_ARM):
-            yield Arm(chosen)
+            yield chosen
             return
         for seed in range(self.draws):
-            yield Arm(replace(chosen, estimator=RandomRanking(seed)), seed)
+            yield replace(chosen, ranking=RandomRanking(seed))
 
 
 @dataclass(frozen=True)
@@ -163,17 +155,17 @@ class Sweep:
         groups: dict[tuple[int, bool], list[str]] = {}
         for name in self.policies:
             for window in self._windows(name):
-                groups.setdefault((window, policy(name).quantized), []).append(name)
+                groups.setdefault((window, policy(name).quantizer is not None), []).append(name)
         return {key: self._bounded(groups[key]) for key in sorted(groups)}
 
     def _bounded(self, names: list[str]) -> tuple[str, ...]:
         """Add the random arms of a group, and its optima where regret is asked for."""
         kinds = (RANDOM_ARM, OPTIMUM_ARM) if self.regret else (RANDOM_ARM,)
-        return _unique([*names, *(arm + kind for kind in kinds for arm in arms_of(names))])
+        return _unique([*names, *(arm + kind for kind in kinds for arm in arms_of(map(policy, names)))])
 
     def _windows(self, name: str) -> tuple[int, ...]:
         fixed = not self.windows or base_of(name) in DEFINED_BY_WINDOW
-        return (policy(name).window,) if fixed else self.windows
+        return (policy(name).grain,) if fixed else self.windows
 
 
 def parse_reading(label: str) -> Readings:

@@ -7,8 +7,8 @@ from typing import Any
 import polars as pl
 
 from qevict_diag.errors import InputError, SweepError
-from qevict_diag.frames import MEASUREMENTS, peaks
-from qevict_diag.sweep.folder import SWEPT, SWEPT_BYTES, SweepFolder
+from qevict_diag.frames import over_layers
+from qevict_diag.sweep.folder import SWEPT_BYTES, SWEPT_ROWS, SweepFolder
 
 
 @dataclass(frozen=True, eq=False)
@@ -45,7 +45,7 @@ def read(folder: str | Path, *, partial: bool = False) -> SweepFrames:
         )
     used = [frame for name in whole if (frame := target.use(name)) is not None]
     frame = pl.concat(used) if used else pl.DataFrame(schema=SWEPT_BYTES)
-    return SweepFrames(_measurements(target, whole), peaks(frame.lazy()), _min_inactive(manifest["grid"]))
+    return SweepFrames(_measurements(target, whole), over_layers(frame.lazy()), _min_inactive(manifest["grid"]))
 
 
 def _min_inactive(grid: dict[str, Any]) -> int:
@@ -58,5 +58,5 @@ def _min_inactive(grid: dict[str, Any]) -> int:
 
 def _measurements(target: SweepFolder, names: list[str]) -> pl.LazyFrame:
     if not names:
-        return pl.LazyFrame(schema=MEASUREMENTS | SWEPT)
+        return pl.LazyFrame(schema=SWEPT_ROWS)
     return pl.scan_parquet([target.part(name) for name in names], glob=False)

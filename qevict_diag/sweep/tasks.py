@@ -84,7 +84,7 @@ def misfits(sweep: Sweep, traces: Sequence[Trace]) -> tuple[Misfit, ...]:
         for setting in sweep.settings():
             try:
                 for arm, shape in product(setting.arms(), {trace.layer_shape(layer) for layer in trace.layers}):
-                    make_plan(arm.policy, shape, setting.settings(sweep.options))
+                    make_plan(arm, shape, setting.settings(sweep.options))
             except BudgetError as error:
                 found.append(Misfit(str(trace.path), setting, str(error)))
     return tuple(found)

@@ -11,8 +11,9 @@ import torch
 from torch import Tensor
 
 from qevict_diag.attention import rope
+from qevict_diag.attention.logits import logits
 from qevict_diag.attention.rope import Style
-from qevict_diag.attention.spec import AttentionSpec, visible
+from qevict_diag.attention.spec import AttentionSpec
 from qevict_diag.errors import MetricError
 
 IMPORTED = "imported"  # the ``rope`` of rows from elsewhere, whose keys and values stand for unknown ones
@@ -82,7 +83,8 @@ class LayerTrace:
 
         ``key`` [KV, T, d] replaces the recorded keys (the quantized tier asks for this). float32.
         """
-        return self._logits(self.query[:, queries], self._positions()[queries], key)
+        key = self.key if key is None else key
+        return logits(self.query[:, queries], key, self.spec, self._positions()[queries])
 
     def attention(self, queries: slice = slice(None)) -> Tensor:
         """FullKV attention probabilities [H, g, T] = exp(logits - lse) of the decode queries, float32.
@@ -95,11 +97,11 @@ class LayerTrace:
         """Probabilities [H, O, T] of the stored prompt queries, float32; MetricError when none were stored."""
         if self.prompt_query is None:
             raise MetricError("the trace stores no prompt queries; record again with --prompt-queries")
-        logits = self._logits(self.prompt_query, torch.tensor(self.prompt_query_positions))
-        normalizer = torch.logsumexp(logits, dim=-1)
+        found = logits(self.prompt_query, self.key, self.spec, torch.tensor(self.prompt_query_positions))
+        normalizer = torch.logsumexp(found, dim=-1)
         if self.spec.sink_logits is not None:
             normalizer = torch.logaddexp(normalizer, torch.tensor(self.spec.sink_logits)[:, None])
-        return torch.exp(logits - normalizer[..., None])
+        return torch.exp(found - normalizer[..., None])
 
     def key_pre_rope(self) -> Tensor:
         """Keys [KV, T, d] before the rotary embedding (after any key norm), float32.
@@ -128,15 +130,6 @@ class LayerTrace:
 
     def _positions(self) -> Tensor:
         return torch.arange(self.prefill, self.prefill + self.decode)
-
-    def _logits(self, query: Tensor, positions: Tensor, key: Tensor | None = None) -> Tensor:
-        key = (self.key if key is None else key).float()
-        heads, kv_heads = query.shape[0], key.shape[0]
-        grouped = query.float().reshape(kv_heads, -1, query.shape[-1])  # group and query axes in one product
-        logits = (grouped @ key.transpose(-1, -2)).reshape(heads, query.shape[1], -1) * self.spec.scaling
-        if self.spec.softcap is not None:
-            logits = torch.tanh(logits / self.spec.softcap) * self.spec.softcap
-        return logits.masked_fill(~visible(positions, key.shape[-2], self.spec.sliding_window), float("-inf"))
 
 
 class Recorded(Protocol):

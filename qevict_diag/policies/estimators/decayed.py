@@ -8,7 +8,7 @@ from torch import Tensor
 
 from qevict_diag.errors import within
 from qevict_diag.policies.ranking import Estimator, State
-from qevict_diag.policies.view import Prompt, Seen
+from qevict_diag.policies.view import Interval, Prompt
 
 
 @final
@@ -25,7 +25,7 @@ class DecayedAttention(Estimator):
         """The prompt's column sums."""
         return prompt.mass
 
-    def update(self, state: State, seen: Seen) -> State:
+    def update(self, state: State, seen: Interval) -> State:
         """Decay by the queries since the last event, then add the probabilities, each by its age."""
         age = torch.arange(len(seen.positions) - 1, -1, -1, device=seen.positions.device)
         weight = torch.exp2(-age / self.half_life).to(seen.full.dtype)

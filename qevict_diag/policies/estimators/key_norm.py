@@ -6,7 +6,7 @@ from typing import final
 from torch import Tensor
 
 from qevict_diag.policies.ranking import Estimator, State
-from qevict_diag.policies.view import Prompt, Seen
+from qevict_diag.policies.view import Interval, Prompt
 
 
 @final
@@ -18,7 +18,7 @@ class KeyNorm(Estimator):
         """The norms of all recorded keys; rotation does not change them."""
         return -prompt.key_norm().double()
 
-    def update(self, state: State, seen: Seen) -> State:
+    def update(self, state: State, seen: Interval) -> State:
         """Norms don't change."""
         return state
 

@@ -8,8 +8,7 @@ from torch import Tensor
 
 from qevict_diag.errors import within
 from qevict_diag.policies.ranking import Estimator, State
-from qevict_diag.policies.recent import _recent
-from qevict_diag.policies.view import Prompt, Seen
+from qevict_diag.policies.view import Interval, Prompt
 
 
 @final
@@ -34,10 +33,10 @@ class ObservationWindow(Estimator):
         last = rows[..., -self.queries :, :]
         return prompt.grid, ((min(self.queries, len(positions)), last.sum((2, 3)).double()),)
 
-    def update(self, state: State, seen: Seen) -> State:
+    def update(self, state: State, seen: Interval) -> State:
         """Append the interval, drop what is older."""
         grid, recent = state
-        return grid, _recent(recent, (seen.elapsed, seen.total().double()), self.queries)
+        return grid, recent(recent, (seen.elapsed, seen.total().double()), self.queries)
 
     def score(self, state: State) -> Tensor:
         """The pooled sum; the edges are divided by the whole kernel, as in the original."""

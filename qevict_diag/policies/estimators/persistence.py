@@ -9,8 +9,8 @@ from torch import Tensor
 from qevict_diag.cache.windows import Grid
 from qevict_diag.errors import within
 from qevict_diag.policies.ranking import Estimator, State
-from qevict_diag.policies.recent import _recent
-from qevict_diag.policies.view import Prompt, Seen
+from qevict_diag.policies.recent import recent
+from qevict_diag.policies.view import Interval, Prompt
 
 
 @final
@@ -32,23 +32,23 @@ class Persistence(Estimator):
     def init(self, prompt: Prompt) -> State:
         """Counts of the stored prompt queries."""
         rows, positions = prompt.rows()
-        return ((len(positions), self._below(rows, positions, prompt.sight, prompt.grid)),)
+        return ((len(positions), self._below(rows, positions, prompt.reach, prompt.grid)),)
 
-    def update(self, state: State, seen: Seen) -> State:
+    def update(self, state: State, seen: Interval) -> State:
         """Append the interval, drop what is older than the history."""
-        low = self._below(seen.rows(), seen.positions, seen.sight, seen.grid)
-        return _recent(state, (seen.elapsed, low), self.history)
+        low = self._below(seen.rows(), seen.positions, seen.reach, seen.grid)
+        return recent(state, (seen.elapsed, low), self.history)
 
     def score(self, state: State) -> Tensor:
         """Minus the number of low rows."""
         return -sum(count for _, count in state)
 
     @staticmethod
-    def _below(rows: Tensor, positions: Tensor, sight: Tensor, grid: Grid) -> Tensor:
+    def _below(rows: Tensor, positions: Tensor, reach: Tensor, grid: Grid) -> Tensor:
         """How often a window lies below uniform, [layer, unit, window]; only queries that see all of it count."""
         starts = grid.sinks + grid.window * torch.arange(grid.count, device=rows.device)
         stop = positions[:, None] + 1  # [query, 1]
-        count = torch.minimum(stop, sight[:, None, None])  # [layer, query, 1] positions that a query sees
+        count = torch.minimum(stop, reach[:, None, None])  # [layer, query, 1] positions that a query sees
         seen = (starts + grid.window <= stop) & (starts >= stop - count)
         low = rows < (grid.window / count.to(rows.dtype))[:, None, None]
         return (low & seen[:, None, None]).sum((2, 3)).double()

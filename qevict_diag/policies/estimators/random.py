@@ -8,7 +8,7 @@ from torch import Tensor
 
 from qevict_diag.errors import within
 from qevict_diag.policies.ranking import Estimator, State
-from qevict_diag.policies.view import Prompt, Seen
+from qevict_diag.policies.view import Interval, Prompt
 
 
 @final
@@ -26,11 +26,11 @@ class RandomRanking(Estimator):
         _, units, windows = prompt.mass.shape
         draws = [
             torch.rand(units, windows, generator=torch.Generator().manual_seed(self.seed * 100_003 + layer)).double()
-            for layer in prompt.layers
+            for layer in prompt.layers.numbers
         ]
         return torch.stack(draws).to(prompt.mass.device)
 
-    def update(self, state: State, seen: Seen) -> State:
+    def update(self, state: State, seen: Interval) -> State:
         """Priorities are fixed."""
         return state
 

@@ -6,7 +6,7 @@ from typing import ClassVar, final
 from torch import Tensor
 
 from qevict_diag.policies.ranking import Estimator, State
-from qevict_diag.policies.view import Prompt, Seen
+from qevict_diag.policies.view import Interval, Prompt
 
 
 @final
@@ -20,7 +20,7 @@ class ValueWeighted(Estimator):
         """Column sums and value norms."""
         return prompt.mass, prompt.value_norm().double()
 
-    def update(self, state: State, seen: Seen) -> State:
+    def update(self, state: State, seen: Interval) -> State:
         """Add the interval's probabilities."""
         return state[0] + seen.total(), state[1]
 

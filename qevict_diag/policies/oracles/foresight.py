@@ -91,7 +91,7 @@ class DistortionAware(Split):
         if capacity.quantized == 0:
             tier[free_recall(gain, exists, capacity.full)] = Tier.FULL
             return tier
-        sizes = (capacity.history_bytes, capacity.full_window_bytes, capacity.low_window_bytes)
+        sizes = (capacity.history_bytes, capacity.full_window_bytes, capacity.quantized_window_bytes)
         split = distortion_aware(gain, exists, *sizes, self.fidelity)
         tier[split.full], tier[split.quantized] = Tier.FULL, Tier.QUANTIZED
         return tier

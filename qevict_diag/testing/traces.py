@@ -21,12 +21,15 @@ class MemoryTrace:
 
     @property
     def layers(self) -> tuple[int, ...]:
+        """Layer numbers."""
         return tuple(range(len(self.parts)))
 
     def layer(self, layer: int) -> LayerTrace:
+        """One layer."""
         return self.parts[layer]
 
     def layer_shape(self, layer: int) -> TraceShape:
+        """Its sizes."""
         part = self.parts[layer]
         (kv_heads, _, width), value_dim = part.key.shape, part.value.shape[-1]
         return replace(self.shape, heads=len(part.query), kv_heads=kv_heads, head_dim=width, value_dim=value_dim)
