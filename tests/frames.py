@@ -54,9 +54,11 @@ def bytes_frame(traces=2, policies=tuple(FMM)):
     names = ("trace", "policy", "budget", "window", "full_windows", "quantized_windows", "history_bytes", "used_bytes")
     frame = pl.DataFrame(rows, schema=list(names), orient="row")
     return frame.with_columns(
-        used_share=pl.col("used_bytes") / pl.col("history_bytes"),
-        persistent_ratio=pl.lit(0.2),
-        persistent_ratio_with_ledger=pl.lit(0.215),
+        share_of_allowance=pl.col("used_bytes") / pl.col("history_bytes"),
+        share_after_event=pl.lit(0.2),
+        share_mean=pl.lit(0.205),
+        share_peak=pl.lit(0.21),
+        share_peak_with_ledger=pl.lit(0.225),
     )
 
 

@@ -43,7 +43,9 @@ def reference_readings(readings: Readings) -> dict[str, str]:
 def judged(trace: MemoryTrace, run: Replay, layer: int) -> reference.Replay:
     """The reference's replay of what ``run`` replayed on one layer."""
     policy = run.policy
-    condition = reference.Policy(policy.window, policy.quantized, policy.promotion, policy.evicts, policy.readable)
+    condition = reference.Policy(
+        *(policy.grain, policy.quantizer is not None, policy.moves.promotion, policy.evicts, policy.readable)
+    )
     settings = run.plan.settings
     return reference.replay(
         reference_layer(trace.layer(layer)),

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from qevict_diag.cache.budget import Budget, Geometry, capacity, exact
 from qevict_diag.errors import BudgetError
+from qevict_diag.quantizers.qevict import WindowMinMax
 
 PAPER = {  # (prefill, decode, head_dim, window, quantized fraction) -> K_f, K_q; fraction None: two tiers
     (512, 256, 128, 8, "1/2"): (7, 28),
@@ -24,7 +25,9 @@ PAPER = {  # (prefill, decode, head_dim, window, quantized fraction) -> K_f, K_q
 
 def room(prefill, decode, width, window, fraction, ratio="1/5"):
     budget = Budget(ratio, quantized_fraction=fraction or 0)
-    return capacity(budget, Geometry(prefill, decode, width, width), window, quantized=fraction is not None)
+    return capacity(
+        budget, Geometry(prefill, decode, width, width), window, None if fraction is None else WindowMinMax()
+    )
 
 
 @pytest.mark.parametrize("setting", PAPER, ids=str)
@@ -50,7 +53,7 @@ def test_byte_use_of_the_paper(window, fraction, used):
 )
 def test_capacities_are_those_of_the_reference_and_fit(ratio, fraction, window, width):
     budget = Budget(ratio, fraction)
-    found = capacity(budget, Geometry(512, 256, width, width), window, quantized=True)
+    found = capacity(budget, Geometry(512, 256, width, width), window, WindowMinMax())
     expected = reference.capacities(window, 512, 256, width, budget=reference.Budget(ratio, fraction))
     assert (found.full, found.quantized, found.history_bytes) == expected
     assert found.used_bytes <= found.history_bytes

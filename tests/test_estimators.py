@@ -6,6 +6,7 @@ from importlib.metadata import EntryPoint
 import pytest
 import torch
 
+from qevict_diag import plugins
 from qevict_diag.cache.budget import Budget
 from qevict_diag.errors import InputError, MetricError
 from qevict_diag.policies import catalogue as table
@@ -18,14 +19,14 @@ from qevict_diag.policies.estimators.persistence import Persistence
 from qevict_diag.policies.estimators.random import RandomRanking
 from qevict_diag.policies.estimators.value_weighted import ValueWeighted
 from qevict_diag.policies.ranking import Estimator
-from qevict_diag.policies.step import initial_state, routed
-from qevict_diag.policies.view import Seen
+from qevict_diag.policies.step import begin, decide
+from qevict_diag.policies.view import Interval
 from qevict_diag.replay.blocks import LayerBlock
 from qevict_diag.replay.loop import replay
-from qevict_diag.replay.plan import GridKey, make_plan
+from qevict_diag.replay.plan import make_plan
 from qevict_diag.replay.settings import Settings
 from qevict_diag.replay.stream import stream
-from qevict_diag.replay.view import interval_view, prompt_view
+from qevict_diag.replay.view import first_view, interval_view, prompt_view
 from qevict_diag.testing.traces import random_trace
 
 TRACE = random_trace(4, layers=1, prefill=40, decode=16)
@@ -34,10 +35,14 @@ SETTINGS = Settings(budget=Budget("1/2", sinks=2, recent=6), dtype=torch.float64
 
 def scene(window=4):
     """The prompt as a policy sees it, and its first interval with everything still accessible."""
-    plan = make_plan(policy("R2", window=window), TRACE.shape, SETTINGS)
-    block = LayerBlock((TRACE.layer(0),), torch.device("cpu"), torch.float64)
-    masses = next(stream(block, [GridKey(window)], {window: plan.grid}, 16))
-    return plan, prompt_view(plan, block), interval_view(plan, initial_state(plan, block).assignment, masses, 0)
+    plan = make_plan(policy("R2", grain=window), TRACE.shape, SETTINGS)
+    block = LayerBlock((TRACE.layer(0),), 1, torch.device("cpu"), torch.float64)
+    masses = next(stream(block, [plan]))
+    return (
+        plan,
+        prompt_view(plan, block),
+        interval_view(plan, begin(plan.rules, prompt_view(plan, block)).assignment, masses, 0),
+    )
 
 
 def attention_by_window(plan, queries):
@@ -127,7 +132,7 @@ class NewestFirst(Estimator):
     def init(self, prompt):
         return torch.arange(prompt.grid.count, dtype=torch.float64).expand(prompt.mass.shape)
 
-    def update(self, state, seen: Seen):
+    def update(self, state, seen: Interval):
         return state
 
     def score(self, state):
@@ -135,21 +140,21 @@ class NewestFirst(Estimator):
 
 
 def test_an_estimator_from_another_package_is_found_by_its_entry_point(monkeypatch):
-    point = EntryPoint("newest", f"{__name__}:NewestFirst", table.ENTRY_POINTS)
-    monkeypatch.setattr(table, "entry_points", lambda group: [point] if group == table.ENTRY_POINTS else [])
-    run = replay(TRACE, [policy("R2[newest]", window=4)], SETTINGS)[0]
+    point = EntryPoint("newest", f"{__name__}:NewestFirst", table.ESTIMATOR_POINTS)
+    monkeypatch.setattr(plugins, "entry_points", lambda group: [point] if group == table.ESTIMATOR_POINTS else [])
+    run = replay(TRACE, [policy("R2[newest]", grain=4)], SETTINGS)[0]
     kept = run.retained[0, 0, -1].nonzero().flatten().tolist()
     historical = run.grid.historical(run.grid.events - 1)
     assert kept == list(range(historical - run.capacity.full, historical))
-    assert set(ESTIMATORS) < set(table.estimators())
+    assert set(ESTIMATORS) < set(table.estimator_names())
 
 
 def test_reading_local_exit_forgets_what_a_newcomer_collected():
     chosen = replace(SETTINGS, readings=SETTINGS.readings.with_(newcomer_history="local_exit"))
-    plan = make_plan(policy("R2", window=4), TRACE.shape, chosen)
-    block = LayerBlock((TRACE.layer(0),), torch.device("cpu"), torch.float64)
-    state = routed(plan, initial_state(plan, block), 0)
-    after = routed(plan, state, 1)
+    plan = make_plan(policy("R2", grain=4), TRACE.shape, chosen)
+    block = LayerBlock((TRACE.layer(0),), 1, torch.device("cpu"), torch.float64)
+    state = decide(plan.rules, begin(plan.rules, first_view(plan, block)), 0)
+    after = decide(plan.rules, state, 1)
     new = slice(plan.grid.historical(0), plan.grid.historical(1))
     assert torch.equal(after.offset[..., new], state.importance[..., new])
 
@@ -178,14 +183,14 @@ def test_half_life_counts_all_queries_when_only_the_events_feed_the_score():
     row = attention_by_window(plan, slice(3, 4)).sum((0, 1))
     found = one.score(one.update(one.init(prompt), last))[0, 0]
     torch.testing.assert_close(found, prompt.mass[0, 0] / 2 + row, rtol=1e-5, atol=1e-6)
-    assert replay(TRACE, [policy("R2[decayed:4]", window=4)], chosen)
+    assert replay(TRACE, [policy("R2[decayed:4]", grain=4)], chosen)
 
 
 def test_persistence_counts_only_queries_that_see_the_window():
     """Under a sliding window of 12 positions the uniform share is Ω/12, and older windows are out of sight."""
     trace = random_trace(4, layers=1, prefill=40, decode=16, sliding_window=12)
-    plan = make_plan(policy("R2", window=4), trace.shape, SETTINGS)
-    block = LayerBlock((trace.layer(0),), torch.device("cpu"), torch.float64)
+    plan = make_plan(policy("R2", grain=4), trace.shape, SETTINGS)
+    block = LayerBlock((trace.layer(0),), 1, torch.device("cpu"), torch.float64)
     one = Persistence()
     rows, positions = prompt_view(plan, block).rows()
     expected = torch.zeros(plan.grid.count, dtype=torch.float64)

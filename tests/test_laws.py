@@ -9,11 +9,11 @@ import torch
 
 from qevict_diag.cache.budget import Budget
 from qevict_diag.cache.tier import Tier
-from qevict_diag.measure.traces import measure_replay
+from qevict_diag.measure.traces import folds, measure_replay
 from qevict_diag.metrics import METRICS
 from qevict_diag.metrics.churn import churn
-from qevict_diag.policies.catalogue import ESTIMATORS, policies, policy
-from qevict_diag.policies.conditions import POLICIES
+from qevict_diag.metrics.fmm import MISSED
+from qevict_diag.policies.catalogue import ESTIMATORS, POLICIES, policies, policy
 from qevict_diag.readings import Readings
 from qevict_diag.replay.loop import replay
 from qevict_diag.replay.settings import Settings
@@ -28,7 +28,9 @@ RECALLING = ("free_recall", "split")  # oracles whose evicted windows may come b
 @cache
 def run(name, ratio="1/2", seed=1):
     trace = random_trace(seed, layers=2, prefill=60, decode=40)
-    return replay(trace, [policy(name)], replace(SETTINGS, budget=replace(SETTINGS.budget, ratio=ratio)))[0]
+    return replay(
+        trace, [policy(name)], replace(SETTINGS, budget=replace(SETTINGS.budget, ratio=ratio)), folds=folds(METRICS)
+    )[0]
 
 
 @pytest.mark.parametrize("name", EVERY)
@@ -68,20 +70,20 @@ def test_evicted_windows_never_return(name):
 @pytest.mark.parametrize("name", EVERY)
 def test_missed_mass_is_a_share(name):
     one = run(name)
-    assert (one.seen.missed >= 0).all()
-    assert (one.seen.missed <= one.seen.attended * (1 + 1e-12)).all()
+    assert (one.kept(MISSED).missed >= 0).all()
+    assert (one.kept(MISSED).missed <= one.kept(MISSED).attended * (1 + 1e-12)).all()
 
 
 @pytest.mark.parametrize("name", EVERY)
 def test_shares_add_up_to_one(name):
-    frame = measure_replay(run(name), ["mass_share"], 3, "t", "m")
+    frame = measure_replay(run(name), ["mass_share"], "t", "m")
     total = frame.group_by("layer", "event").agg(pl.col("value").sum())["value"]
     assert (total - 1).abs().max() < 1e-9
 
 
 @pytest.mark.parametrize("name", EVERY)
 def test_every_metric_has_rows_with_counts(name):
-    frame = measure_replay(run(name), METRICS, 3, "t", "m")
+    frame = measure_replay(run(name), METRICS, "t", "m")
     quantized = run(name).capacity.quantized > 0
     expected = {*METRICS} - (set() if quantized else {"qsa", "mass_ratio"})
     assert expected <= set(frame["metric"].unique()) <= expected | {"return_time", "episodes"}
@@ -89,18 +91,18 @@ def test_every_metric_has_rows_with_counts(name):
 
 
 def test_nothing_is_missed_by_the_reference():
-    assert (run("R0").seen.missed == 0).all()
+    assert (run("R0").kept(MISSED).missed == 0).all()
 
 
 @pytest.mark.parametrize("name", ["R2", "R3", "R3-one-way", "R4"])
 def test_budget_100_percent_is_identity(name):
     one = run(name, ratio="1")
     assert not (one.tier == Tier.EVICTED).any()
-    assert (one.seen.missed == 0).all()
+    assert (one.kept(MISSED).missed == 0).all()
 
 
 def test_readable_quantized_windows_never_raise_missed_mass():
-    assert (run("R3").seen.missed <= run("R3-full-only").seen.missed + 1e-12).all()
+    assert (run("R3").kept(MISSED).missed <= run("R3-full-only").kept(MISSED).missed + 1e-12).all()
     assert torch.equal(run("R3").tier, run("R3-full-only").tier)
 
 
@@ -135,7 +137,7 @@ def test_attention_rows_are_conserved(seed):
 def mean_fmm(name, seed=1):
     one = run(name, seed=seed)
     eligible = one.grid.eligible(SETTINGS.horizon)
-    return float((one.seen.missed / one.seen.attended)[..., :eligible].mean())
+    return float((one.kept(MISSED).missed / one.kept(MISSED).attended)[..., :eligible].mean())
 
 
 @pytest.mark.parametrize("seed", [1, 2, 3])
@@ -169,7 +171,7 @@ def test_the_optimum_stays_the_best_under_every_replay_reading(reading, seed):
     trace = random_trace(seed, layers=1, prefill=60, decode=96, spread=3.0)
     names = ("R2[irreversible]", "R2", "R2[oracle]", "R2[observation:16]", "R2[decayed:8]")
     chosen = replace(SETTINGS, horizon=16, readings=Readings(**reading))
-    frames = [measure_replay(one, ["fmm"], 3, "t", "m") for one in replay(trace, policies(names), chosen)]
+    frames = [measure_replay(one, ["fmm"], "t", "m") for one in replay(trace, policies(names), chosen, folds=[MISSED])]
     best, *others = (frame["value"].mean() for frame in frames)
     assert all(best <= other + 1e-9 for other in others)
 

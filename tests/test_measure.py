@@ -13,14 +13,13 @@ from qevict_diag.frames import BYTES, DECISIONS, MEASUREMENTS
 from qevict_diag.measure.decisions import all_decisions
 from qevict_diag.measure.models import one_model
 from qevict_diag.measure.traces import measure, metric_names
-from qevict_diag.metrics.fmm import fmm_rows
+from qevict_diag.metrics.fmm import MISSED, fmm_rows
 from qevict_diag.metrics.mass_share import mass_share_rows
 from qevict_diag.metrics.selection import oracle_selection, universe
 from qevict_diag.policies.catalogue import policies, policy
 from qevict_diag.policies.view import reciprocal
 from qevict_diag.readings import Readings
 from qevict_diag.replay.blocks import layers_per_block
-from qevict_diag.replay.fold import Save
 from qevict_diag.replay.loop import replay
 from qevict_diag.replay.plan import make_plan
 from qevict_diag.replay.settings import Settings
@@ -66,7 +65,7 @@ def test_units_of_their_own_are_numbered():
 
 def test_the_ledger_raises_the_persistent_bytes_only_where_something_was_promoted():
     used = measure([TRACE], ["R2", "R3"], ["churn"], SETTINGS).bytes
-    extra = {row["policy"]: row["persistent_ratio_with_ledger"] - row["persistent_ratio"] for row in used.to_dicts()}
+    extra = {row["policy"]: row["share_peak_with_ledger"] - row["share_peak"] for row in used.to_dicts()}
     promoted = measure([TRACE], ["R3"], ["promotions"], SETTINGS).frame["value"].sum()
     assert extra["R2"] == 0
     assert (extra["R3"] > 0) == (promoted > 0)
@@ -100,11 +99,11 @@ def test_what_cannot_be_measured_is_refused(call, said):
 
 
 def test_a_metric_whose_sums_were_not_kept_says_so():
-    run = replay(TRACE, policies(["R3"]), SETTINGS, save=Save(False, False, False))[0]
+    run = replay(TRACE, policies(["R3"]), SETTINGS)[0]
     for rows in (fmm_rows, mass_share_rows):
-        with pytest.raises(MetricError, match="Save"):
-            list(rows(run, 3))
-    with pytest.raises(MetricError, match="Save"):
+        with pytest.raises(MetricError, match="did not keep"):
+            list(rows(run))
+    with pytest.raises(MetricError, match="did not keep"):
         oracle_selection(run, universe(run))
 
 
@@ -127,8 +126,8 @@ def test_a_query_that_gives_the_kept_windows_nothing_is_no_silent_nan():
     settings = replace(SETTINGS, budget=Budget("3/8", sinks=3, recent=4))
     with pytest.raises(MetricError, match="use --arithmetic float64"):
         measure([trace], ["R2"], ["fmm"], settings)
-    found = replay(trace, [policy("R2")], replace(settings, dtype=torch.float64))[0]
-    assert torch.isfinite(found.seen.missed).all()
+    found = replay(trace, [policy("R2")], replace(settings, dtype=torch.float64), folds=[MISSED])[0]
+    assert torch.isfinite(found.kept(MISSED).missed).all()
     nothing = reciprocal(torch.tensor([0.0, 0.5], dtype=torch.float64))
     assert nothing.tolist() == [0.0, 2.0]
 

@@ -13,7 +13,7 @@ from qevict_diag.metrics.lir import inactive_runs
 from qevict_diag.metrics.mass_share import tier_mass
 from qevict_diag.metrics.transitions import promotion_counts, transition_counts
 from qevict_diag.replay.horizon import at_events, band, by_event, in_horizon
-from qevict_diag.replay.stream import born_before
+from qevict_diag.replay.stream import _born_before
 
 ROWS = torch.tensor([[0.2, 0.1, 0.3, 0.1, 0.3, 0.0], [0.1, 0.1, 0.2, 0.2, 0.1, 0.3]])
 HISTORY = ["100010", "000000", "001001", "--0001", "111111", "----00"]
@@ -48,16 +48,16 @@ def test_fmm_with_nothing_evicted_is_zero_and_undefined_without_mass():
 
 
 def test_the_horizon_of_an_event_starts_with_the_query_after_it():
-    within = band(range(4, 8), range(0, 4), window=2, horizon=4, device=torch.device("cpu"))
+    within = band(range(4, 8), range(0, 4), every=2, horizon=4, device=torch.device("cpu"))
     assert within.int().tolist() == [[0, 1, 1, 0], [0, 1, 1, 0], [0, 0, 1, 1], [0, 0, 1, 1]]
 
 
 def test_positions_born_before_an_event():
     born = torch.tensor([[1.0, 2.0, 4.0, 8.0]])
-    before = born_before(born)
+    before = _born_before(born)
     assert before.tolist() == [[0.0, 1.0, 3.0, 7.0, 15.0]]
-    assert at_events(before, range(0, 3), window=2).tolist() == [[0.0, 3.0, 15.0]]
-    assert at_events(before, range(1, 2), window=2).tolist() == [[3.0]]
+    assert at_events(before, range(0, 3), every=2).tolist() == [[0.0, 3.0, 15.0]]
+    assert at_events(before, range(1, 2), every=2).tolist() == [[3.0]]
 
 
 def test_churn_worked_example_and_counts():

@@ -9,7 +9,7 @@ from disk_traces import write_trace
 from typer.main import get_command
 
 from qevict_diag.cli.app import app
-from qevict_diag.policies.conditions import POLICIES
+from qevict_diag.policies.catalogue import POLICIES
 from qevict_diag.readings import Readings
 from qevict_diag.trace.trace import Trace
 

@@ -19,8 +19,7 @@ from qevict_diag.readings import Readings
 from qevict_diag.record import RecordOptions, record
 from qevict_diag.record.decode import run
 from qevict_diag.record.probe import probe
-from qevict_diag.replay.fold import Save
-from qevict_diag.replay.loop import replay, replay_blocks
+from qevict_diag.replay.loop import Asked, replay, replay_blocks
 from qevict_diag.replay.settings import Settings
 from qevict_diag.texts.source import Source
 from qevict_diag.trace.export import mass_frame
@@ -203,8 +202,8 @@ def test_policies_decide_on_it_as_the_reference_does(recorded, family):
     """Whatever a model's layers are like, and where they differ (Gemma 4) each with its own capacities."""
     trace, _ = recorded(family)
     settings = Settings(Budget("7/10", sinks=2, recent=4), horizon=4, dtype=torch.float64)
-    asked = [(policy("R1"), Save()), (policy("R3", window=3), Save())]
-    blocks = list(replay_blocks(trace, asked, settings))
+    asked = [Asked(one, (), settings) for one in (policy("R1"), policy("R3", grain=3))]
+    blocks = list(replay_blocks(trace, asked))
     assert sum((block[0].layers for block in blocks), ()) == trace.layers
     for played in (one for block in blocks for one in block):
         for index, number in enumerate(played.layers):

@@ -9,6 +9,7 @@ from qevict_diag.cache.tier import Tier
 from qevict_diag.cache.windows import Grid
 from qevict_diag.policies.catalogue import policy
 from qevict_diag.quantizers.minmax import CHANNEL_AXIS, TOKEN_AXIS, dequantize, quantize
+from qevict_diag.quantizers.qevict import WindowMinMax
 from qevict_diag.replay.loop import replay
 from qevict_diag.replay.settings import Settings
 from qevict_diag.testing.traces import random_trace
@@ -36,7 +37,7 @@ def random_windows(lanes=3, width=8):
 @pytest.mark.parametrize("origin", ORIGINS)
 def test_codes_are_the_same_bits_whatever_the_origin_of_a_window(origin, bits):
     key, value = random_windows()
-    store = TierStore.empty(key, value, GRID, bits)
+    store = TierStore.empty(key, value, GRID, WindowMinMax(bits))
     for tier in ORIGINS[origin]:
         tiers = torch.full_like(store.tier, Tier.EVICTED)
         tiers[:, 3] = tier
@@ -56,7 +57,7 @@ def test_codes_are_the_same_bits_whatever_the_origin_of_a_window(origin, bits):
 
 def test_promotion_restores_the_dtype_not_the_precision():
     key, value = random_windows()
-    store = TierStore.empty(key, value, GRID, 2)
+    store = TierStore.empty(key, value, GRID, WindowMinMax(2))
     for tier in (Q, F):
         store = store.step(torch.full_like(store.tier, tier))
     recovered = dequantize(quantize(store.original_key, TOKEN_AXIS, 2)).half()
@@ -67,9 +68,9 @@ def test_promotion_restores_the_dtype_not_the_precision():
 @pytest.mark.parametrize("name", ["R2", "R3", "R3-one-way"])
 def test_measured_bytes_are_those_of_the_budget_at_every_event(name):
     trace = random_trace(2, layers=2)
-    run = replay(trace, [policy(name, window=4)], Settings(budget=Budget("1/2", sinks=2, recent=6)))[0]
+    run = replay(trace, [policy(name, grain=4)], Settings(budget=Budget("1/2", sinks=2, recent=6)))[0]
     layer = trace.layer(1)
-    store = TierStore.empty(layer.key_pre_rope(), layer.value, run.grid, 2)
+    store = TierStore.empty(layer.key_pre_rope(), layer.value, run.grid, WindowMinMax())
     lanes, windows = store.tier.shape
     for event in range(run.grid.events):
         tier = run.tier[1, 0, event, :windows].expand(lanes, -1)
@@ -78,7 +79,7 @@ def test_measured_bytes_are_those_of_the_budget_at_every_event(name):
         assert store.full_bytes + store.quantized_bytes == lanes * run.capacity.bytes_of(full, quantized)
         assert store.full_bytes + store.quantized_bytes <= lanes * run.capacity.history_bytes
         promoted = int((run.ledger[1, 0, event] & (run.tier[1, 0, event] == F)).sum())
-        assert store.ledger_bytes == lanes * promoted * run.capacity.low_window_bytes
+        assert store.ledger_bytes == lanes * promoted * run.capacity.quantized_window_bytes
 
 
 @pytest.mark.parametrize(
@@ -87,5 +88,7 @@ def test_measured_bytes_are_those_of_the_budget_at_every_event(name):
 def test_a_packed_window_has_the_bytes_of_the_formula(width, value_width, window, bits):
     key, value = torch.randn(1, window, width), torch.randn(1, window, value_width)
     measured = quantize(key, TOKEN_AXIS, bits).nbytes + quantize(value, CHANNEL_AXIS, bits).nbytes
-    room = capacity(Budget(bits=bits), Geometry(512, 256, width, value_width), window, quantized=True)
-    assert measured == room.low_window_bytes == window * (width + value_width) * bits // 8 + 4 * width + 4 * window
+    room = capacity(Budget(bits=bits), Geometry(512, 256, width, value_width), window, WindowMinMax(bits))
+    assert (
+        measured == room.quantized_window_bytes == window * (width + value_width) * bits // 8 + 4 * width + 4 * window
+    )

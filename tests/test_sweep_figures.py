@@ -72,7 +72,7 @@ def test_pareto_has_a_line_and_a_band_for_each_policy_at_the_bytes_used(frame, u
     assert list(drawn) == ["R2", "R3", "R2[random]", "R3[random]"]
     assert len(ax.collections) == 4 + 1  # bands, and the settings off the lines
     where = {"policy": "R3", "window": 2, "quantized_fraction": "1/2", "bits": 2}
-    shares = [used.filter(budget=b, **where)["persistent_ratio"].mean() * 100 for b in ("2/5", "1/2")]
+    shares = [used.filter(budget=b, **where)["share_peak"].mean() * 100 for b in ("2/5", "1/2")]
     np.testing.assert_allclose(drawn["R3"].get_xdata(), shares)
     values = [mean(frame, budget=b, **where) for b in ("2/5", "1/2")]
     np.testing.assert_allclose(drawn["R3"].get_ydata(), values)
@@ -85,7 +85,7 @@ def test_nothing_beats_the_front(frame, used):
     assert (np.diff(x) >= 0).all()
     assert (np.diff(y) < 0).all()
     bytes_of = used.group_by("policy", "budget", "window", "quantized_fraction", "bits").agg(
-        share=pl.col("persistent_ratio").mean() * 100
+        share=pl.col("share_peak").mean() * 100
     )
     every = points(frame).join(
         bytes_of, on=["policy", "budget", "window", "quantized_fraction", "bits"], nulls_equal=True

@@ -9,7 +9,7 @@ from qevict_diag.cache.tier import Tier
 from qevict_diag.policies.catalogue import policy
 
 WORDS = {Tier.FULL: "F", Tier.QUANTIZED: "Q", Tier.EVICTED: "E", Tier.LOCAL: "."}
-THREE, ONE_WAY, TWO = policy("R3", window=1), policy("R3-one-way", window=1), policy("R2", window=1)
+THREE, ONE_WAY, TWO = policy("R3", grain=1), policy("R3-one-way", grain=1), policy("R2", grain=1)
 
 
 def place(word):
@@ -21,7 +21,7 @@ def place(word):
 def after(before, scores, full, quantized, chosen=THREE, *, forced=False):
     score = torch.tensor([[scores]], dtype=torch.float64)
     capacity = Capacity(1, full, quantized, 0, 0, 0)
-    found = route(score, place(before), len(scores), capacity, chosen.moves, forced=forced)
+    found = route(score, place(before), len(scores), capacity, chosen.moves, best, forced=forced)
     return "".join(WORDS[Tier(t)] for t in found.tier.flatten().tolist())
 
 
@@ -62,7 +62,7 @@ def test_no_full_tier():
 
 def test_windows_that_are_not_historical_stay_local():
     score = torch.tensor([[[1.0, 2.0, 3.0]]])
-    found = route(score, place("..."), 2, Capacity(1, 1, 1, 0, 0, 0), THREE.moves, forced=False)
+    found = route(score, place("..."), 2, Capacity(1, 1, 1, 0, 0, 0), THREE.moves, best, forced=False)
     assert found.tier.flatten().tolist() == [Tier.QUANTIZED, Tier.FULL, Tier.LOCAL]
 
 

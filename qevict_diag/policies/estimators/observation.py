@@ -36,7 +36,7 @@ class ObservationWindow(Estimator):
     def update(self, state: State, seen: Interval) -> State:
         """Append the interval, drop what is older."""
         grid, recent = state
-        return grid, recent(recent, (seen.elapsed, seen.total().double()), self.queries)
+        return grid, latest(recent, (seen.elapsed, seen.total().double()), self.queries)
 
     def score(self, state: State) -> Tensor:
         """The pooled sum; the edges are divided by the whole kernel, as in the original."""

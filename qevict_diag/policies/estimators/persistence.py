@@ -8,8 +8,8 @@ from torch import Tensor
 
 from qevict_diag.cache.windows import Grid
 from qevict_diag.errors import within
+from qevict_diag.policies.latest import latest
 from qevict_diag.policies.ranking import Estimator, State
-from qevict_diag.policies.recent import recent
 from qevict_diag.policies.view import Interval, Prompt
 
 
@@ -37,7 +37,7 @@ class Persistence(Estimator):
     def update(self, state: State, seen: Interval) -> State:
         """Append the interval, drop what is older than the history."""
         low = self._below(seen.rows(), seen.positions, seen.reach, seen.grid)
-        return recent(state, (seen.elapsed, low), self.history)
+        return latest(state, (seen.elapsed, low), self.history)
 
     def score(self, state: State) -> Tensor:
         """Minus the number of low rows."""
