@@ -10,6 +10,7 @@ from qevict_diag import plugins
 from qevict_diag.cache.budget import Budget
 from qevict_diag.errors import InputError, MetricError
 from qevict_diag.policies import catalogue as table
+from qevict_diag.policies.allotment import Layers
 from qevict_diag.policies.catalogue import ESTIMATORS, estimator, policy
 from qevict_diag.policies.estimators.cumulative import CumulativeAttention
 from qevict_diag.policies.estimators.decayed import DecayedAttention
@@ -106,7 +107,7 @@ def test_norms_are_means_over_the_window_and_the_heads_of_the_unit():
 
 def test_random_draws_depend_on_seed_and_layer_alone():
     _, prompt, _ = scene()
-    three = replace(prompt, layers=(3,))
+    three = replace(prompt, layers=Layers((3,), 8))
     draw = RandomRanking(seed=1).init(three)
     assert torch.equal(draw, RandomRanking(seed=1).init(three))
     assert not torch.equal(draw, RandomRanking(seed=2).init(three))
@@ -116,7 +117,7 @@ def test_random_draws_depend_on_seed_and_layer_alone():
 def test_a_value_sets_the_first_parameter():
     assert estimator("random:7") == RandomRanking(seed=7)
     assert estimator("decayed:32") == DecayedAttention(half_life=32.0)
-    assert policy("R3[observation:16]").estimator == ObservationWindow(queries=16)
+    assert policy("R3[observation:16]").ranking == ObservationWindow(queries=16)
 
 
 @pytest.mark.parametrize("name", ["R9", "R3[", "R3[none]", "R3[random:x]", "R3[key_norm:1]", ""])

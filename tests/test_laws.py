@@ -57,7 +57,7 @@ def test_capacities_hold_at_every_event(name):
 def test_bytes_stay_within_the_budget(name):
     one = run(name)
     full, quantized = ((one.tier == z).sum(-1) for z in (Tier.FULL, Tier.QUANTIZED))
-    used = full * one.capacity.full_window_bytes + quantized * one.capacity.low_window_bytes
+    used = full * one.capacity.full_window_bytes + quantized * one.capacity.quantized_window_bytes
     assert (used <= one.capacity.history_bytes).all()
 
 

@@ -84,7 +84,6 @@ def test_progress_counts_every_layer_of_every_trace():
     [
         (lambda: measure([], ["R2"]), "at least one"),
         (lambda: measure([TRACE, TRACE], ["R2"]), "name of its own"),
-        (lambda: measure([TRACE], ["R2"], min_inactive=0), "at least 1"),
         (lambda: metric_names(["fmm", "nothing"]), "nothing"),
         (lambda: metric_names([]), "none"),
         (lambda: one_model([TRACE, replace(TRACE, model_id="another")]), "2 models"),

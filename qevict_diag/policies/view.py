@@ -142,8 +142,9 @@ def reciprocal(normalizer: Tensor) -> Tensor:
 
     MetricError in single precision, where nothing and very little cannot be told apart.
     """
-    if bool((normalizer > 0).all()):
-        return 1 / normalizer
+    inverse = 1 / normalizer
+    if bool(torch.isfinite(inverse).all()):
+        return inverse
     if normalizer.dtype != torch.float64:
         raise MetricError(
             "a query gives what the policy keeps less attention than single precision can hold; "

@@ -7,6 +7,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from qevict_diag.errors import within
+from qevict_diag.policies.latest import latest
 from qevict_diag.policies.ranking import Estimator, State
 from qevict_diag.policies.view import Interval, Prompt
 
