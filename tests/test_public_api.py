@@ -12,7 +12,7 @@ PUBLIC = {
     "qevict_diag.trace.trace": ("Trace",),
     "qevict_diag.record": ("RecordOptions", "record"),
     "qevict_diag.models.load": ("load",),
-    "qevict_diag.policies.catalogue": ("estimators", "policies", "policy"),
+    "qevict_diag.policies.catalogue": ("POLICIES", "estimator", "policies", "policy"),
     "qevict_diag.policies.ranking": ("Estimator", "Foresight"),
     "qevict_diag.readings": ("READINGS", "Readings"),
     "qevict_diag.cache.budget": ("Budget", "capacity"),
@@ -38,8 +38,11 @@ PUBLIC = {
     "qevict_diag.figures.tables": ("TABLES", "build"),
     "qevict_diag.figures.tables.formats": ("FORMATS", "render"),
 }
-MEASUREMENTS = "trace model policy budget metric reading layer head event step group lag value numerator denominator"
-DECISIONS = "trace policy layer event window tier"
+MEASUREMENTS = (
+    "trace model policy base estimator seed budget window quantized_fraction bits horizon prefill decode "
+    "metric reading layer head event step group lag value numerator denominator"
+)
+DECISIONS = "trace policy base estimator seed layer event window tier"
 NAMED = "record inspect verify replay analyze figure table reproduce budget policies metrics readings"
 
 

@@ -4,13 +4,13 @@ import frames
 import polars as pl
 import pytest
 import scipy
-from random_traces import random_trace
 
 from qevict_diag.analyses.regret import regret
 from qevict_diag.cache.budget import Budget
 from qevict_diag.measure.traces import measure
 from qevict_diag.policies.arms import optima, random_arms
 from qevict_diag.replay.settings import Settings
+from qevict_diag.testing.traces import random_trace
 
 SETTINGS = Settings(budget=Budget("1/2", sinks=2, recent=6), horizon=8)
 ASKED = ("R1", "R2", "R3", "R3-one-way", "R3-full-only", "R3[key_norm]")
