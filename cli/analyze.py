@@ -35,15 +35,16 @@ def analyze(
 
     from qevict_diag.analyses.summary import readable, summarize
     from qevict_diag.cli.progress import shown
-    from qevict_diag.cli.show import check_suffix, print_frame, write_frame
+    from qevict_diag.cli.show import print_frame, say
     from qevict_diag.errors import InputError
+    from qevict_diag.frame_files import check_frame_file, write_frame
     from qevict_diag.measure.models import one_model
     from qevict_diag.measure.traces import measure, metric_names
     from qevict_diag.policies.arms import BOUNDED, bounds
     from qevict_diag.policies.catalogue import policies
 
     if out is not None:
-        check_suffix(out)
+        check_frame_file(out)
     chosen = policies(policy or ("R1", "R2", "R3", "R4"), window=window)
     names = metric_names(metric or ["all"])
     also = [(bounds(chosen), BOUNDED)] if regret and "fmm" in names else []
@@ -60,7 +61,7 @@ def analyze(
         hint = "QSA and R_Q need a quantized tier with room (R3, R4, --quantized-fraction above 0)"
         if len(missing) == len(names):
             raise InputError(f"{told}; {hint}")
-        typer.echo(f"{told}; {hint}", err=True)
+        say(f"{told}; {hint}", err=True)
     if out is not None:
         write_frame(frame, out)
     summary = summarize(frame, settings)

@@ -2,6 +2,7 @@
 
 import sys
 import warnings
+from contextlib import suppress
 from importlib.metadata import version
 from typing import Annotated, Any, TextIO
 
@@ -10,8 +11,10 @@ from typer.core import TyperGroup
 
 from qevict_diag.cli import COMMANDS
 from qevict_diag.cli.renamed import renamed
+from qevict_diag.cli.show import say
 from qevict_diag.cli.signals import end_cleanly
-from qevict_diag.errors import QEvictError
+from qevict_diag.cli.streams import close_output, never_fail_to_encode
+from qevict_diag.errors import InputError, QEvictError
 
 
 class _Commands(TyperGroup):
@@ -36,7 +39,7 @@ for _name, _command in COMMANDS.items():
 
 def _print_version(wanted: bool) -> None:
     if wanted:
-        typer.echo(f"qevict-diag {version('qevict-diag')}")
+        say(f"qevict-diag {version('qevict-diag')}")
         raise typer.Exit
 
 
@@ -50,15 +53,17 @@ def _general(
 
 
 def main() -> None:
-    """Run the command line; a library error is one line on stderr and exit 1. Ctrl-C exits with 130."""
+    """Run the command line; an error is one line on stderr and exit 1. Ctrl-C exits with 130."""
+    never_fail_to_encode()
     end_cleanly()
     try:
         with warnings.catch_warnings():
             warnings.showwarning = _note
             app()
     except QEvictError as error:
-        typer.echo(f"error: {error}", err=True)
-        sys.exit(1)
+        _fail(str(error))
+    except OSError as error:
+        _fail(_told(error))
 
 
 def _note(
@@ -71,4 +76,21 @@ def _note(
 ) -> None:
     """A warning in one line; what is meant for programmers says where it comes from."""
     where = "" if category is UserWarning else f"{filename}:{lineno}: {category.__name__}: "
-    typer.echo(f"note: {where}{message}", err=True)
+    with suppress(InputError, OSError):  # nobody can be told
+        say(f"note: {where}{message}", err=True)
+
+
+def _fail(message: str) -> None:
+    close_output()
+    with suppress(InputError, OSError):  # nobody can be told
+        say(f"error: {message}", err=True)
+    sys.exit(1)
+
+
+def _told(error: OSError) -> str:
+    """What the operating system refused, and of which file, in one line."""
+    if error.strerror is None:
+        return str(error) or type(error).__name__
+    if error.filename is None:
+        return f"{error.strerror}; make room, or send the output to another place"
+    return f"cannot use {error.filename} ({error.strerror}); give a path that can be read, and written where it must be"

@@ -1,6 +1,5 @@
 """`qevict-diag figure`: draw a figure from traces: the paper's Figure 1, or the time to return."""
 
-import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -25,6 +24,7 @@ def figure(
 ) -> None:
     """Draw Figure 1, missed mass over decoding and where the reference mass lies, or how long windows stay away."""
     from qevict_diag.cli.progress import shown
+    from qevict_diag.cli.show import say, say_json
     from qevict_diag.errors import InputError
     from qevict_diag.figures import figure1
     from qevict_diag.figures import returns as returns_figure
@@ -47,4 +47,4 @@ def figure(
     with shown(quiet) as progress:
         found = measure(*(opened, chosen, module.METRICS, settings), progress=progress)
     save(draw(found.frame, settings.readings.label()), out)
-    typer.echo(json.dumps({"figure": number, "file": str(out)}) if as_json else str(out))
+    say_json({"figure": number, "file": str(out)}) if as_json else say(str(out))

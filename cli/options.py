@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from qevict_diag.cli.show import say
+
 if TYPE_CHECKING:
     from qevict_diag.replay.settings import Settings
     from qevict_diag.trace.trace import Trace
@@ -102,7 +104,8 @@ def show_terms(accepted: bool) -> Callable[[str], bool]:
     """Print a model's conditions of use, and say whether they were ``accepted`` beforehand."""
 
     def show(terms: str) -> bool:
-        typer.echo(terms)
+        for line in terms.splitlines():
+            say(line)
         return accepted
 
     return show
@@ -119,5 +122,5 @@ def open_traces(paths: list[Path], *, one_length: bool = True) -> "list[Trace]":
     check_names(found, one_length=one_length)
     same = copies(found)
     for path, other in same.items():
-        typer.echo(f"left out: {path} holds the same recording as {other.path}, so it is no further article", err=True)
+        say(f"left out: {path} holds the same recording as {other.path}, so it is no further article", err=True)
     return [trace for trace in found if trace.path not in same]

@@ -61,6 +61,7 @@ def readings(
 def _print(found: "pl.DataFrame") -> None:
     """Print the verdicts as a matrix, then how each claim fares, then every verdict that is not the default's."""
     from qevict_diag.analyses.claims import sensitivity, verdicts
+    from qevict_diag.cli.show import say
 
     claims = found["claim"].unique(maintain_order=True).to_list()
     lines = ["".join((f"{'reading':<33}", *(f"{claim:>7}" for claim in claims)))]
@@ -73,7 +74,8 @@ def _print(found: "pl.DataFrame") -> None:
     lines += ["", f"{len(changed)} verdicts are not the default's:" if len(changed) else "No verdict changes."]
     for row in changed.iter_rows(named=True):
         lines.append(f"{row['reading']}: {row['claim']} {row['default']} -> {row['verdict']} ({row['numbers']})")
-    typer.echo("\n".join(lines))
+    for line in lines:
+        say(line)
 
 
 def _sign(row: "dict[str, str]") -> str:

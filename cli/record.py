@@ -1,6 +1,5 @@
 """`qevict-diag record`: record traces of texts."""
 
-import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -71,6 +70,7 @@ def record(
     quiet: Annotated[bool, typer.Option("--quiet", help="No progress bar.")] = False,
 ) -> None:
     """Record one uncompressed run of a model per text: what every KV-cache policy is later compared with."""
+    from qevict_diag import files
     from qevict_diag.cli.progress import shown
     from qevict_diag.models.load import load, torch_dtype
     from qevict_diag.record import RecordOptions, check, parse_numbers, parse_probes, refuse_full_disk
@@ -79,6 +79,7 @@ def record(
     from qevict_diag.texts.read import chat as chat_messages
     from qevict_diag.texts.read import shard as part_of
 
+    files.check_folder(out)
     sources = _sources(text or [], tokens or [], field)
     sources = sources if shard is None else part_of(sources, shard)
     options = RecordOptions(
@@ -147,33 +148,34 @@ def _count(text: str) -> int:
 
 
 def _print_plan(plan: "Plan", as_json: bool) -> None:
+    from qevict_diag.cli.show import say, say_json
+
     facts = plan.to_json()
     if as_json:
-        typer.echo(json.dumps(facts, indent=1))
+        say_json(facts)
         return
     for name in ("queries", "keys", "values", "prompt_queries", "sums", "attention"):
-        typer.echo(f"{name.replace('_', ' '):16} {facts[f'bytes_{name}'] / 1e6:12.2f} MB per trace")
-    typer.echo(
-        f"{'all traces':16} {plan.bytes_total / 1e6:12.2f} MB for {plan.traces}, {plan.bytes_free / 1e9:.1f} GB free"
-    )
-    typer.echo(f"{'extra work':16} {plan.extra_flops / 1e9:12.2f} GFLOP: column sums, log-sum-exp, stored rows")
+        say(f"{name.replace('_', ' '):16} {facts[f'bytes_{name}'] / 1e6:12.2f} MB per trace")
+    say(f"{'all traces':16} {plan.bytes_total / 1e6:12.2f} MB for {plan.traces}, {plan.bytes_free / 1e9:.1f} GB free")
+    say(f"{'extra work':16} {plan.extra_flops / 1e9:12.2f} GFLOP: column sums, log-sum-exp, stored rows")
     if plan.seconds is not None and plan.extra_seconds is not None:
-        typer.echo(f"{'time, roughly':16} {plan.seconds:12.0f} s, and {plan.extra_seconds:.0f} s for the extra work")
+        say(f"{'time, roughly':16} {plan.seconds:12.0f} s, and {plan.extra_seconds:.0f} s for the extra work")
 
 
 def _report(paths: list[Path], as_json: bool) -> None:
+    from qevict_diag.cli.show import say, say_json
     from qevict_diag.trace.trace import Trace
 
     rows = [_row(Trace.open(path)) for path in paths]
     if as_json:
-        typer.echo(json.dumps(rows, indent=1))
+        say_json(rows)
         return
     for row in rows:
         share = row["distinct_4grams"]
         loop = "" if share is None else f", {share:.0%} of the continuation's 4-grams distinct"
         sums = row["column_sums"]
         off = "" if sums is None else f", column sums estimated, {sums['relative_error']:.1%} off"
-        typer.echo(f"{row['trace']}  {row['prefill']}+{row['decode']} tokens, {row['bytes'] / 1e6:.1f} MB{loop}{off}")
+        say(f"{row['trace']}  {row['prefill']}+{row['decode']} tokens, {row['bytes'] / 1e6:.1f} MB{loop}{off}")
 
 
 def _row(trace: Any) -> dict[str, Any]:

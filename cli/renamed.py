@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 
-import typer
+from qevict_diag.cli.show import say
 
 RENAMED = {
     ("record", "--dtype"): "--store-dtype",
@@ -21,7 +21,5 @@ def _renamed(command: str, words: Sequence[str]) -> Iterator[str]:
         option, equals, value = word.partition("=")
         new = RENAMED.get((command, option))
         if new is not None:
-            typer.echo(
-                f"note: {option} of {command} is now called {new}; the old name goes with the next release", err=True
-            )
+            say(f"note: {option} of {command} is now called {new}; the old name goes with the next release", err=True)
         yield word if new is None else f"{new}{equals}{value}"

@@ -23,14 +23,15 @@ def replay(
 ) -> None:
     """Replay policies and write the tier of every window at every event."""
     from qevict_diag.cli.progress import shown
-    from qevict_diag.cli.show import check_suffix, write_frame
+    from qevict_diag.cli.show import say
+    from qevict_diag.frame_files import check_frame_file, write_frame
     from qevict_diag.measure.decisions import all_decisions
     from qevict_diag.policies.catalogue import policies
 
-    check_suffix(out)
+    check_frame_file(out)
     chosen = policies(policy or ("R3",), window=window)
     opened = options.open_traces(traces)
     with shown(quiet) as progress:
         frame = all_decisions(opened, chosen, settings, progress=progress)
     write_frame(frame, out)
-    typer.echo(f"{out}: {len(frame)} rows")
+    say(f"{out}: {len(frame)} rows")

@@ -38,6 +38,7 @@ def reproduce(
     """Record the built-in articles and write Figure 1, Tables 14-18, the claims and a one-page report."""
     from qevict_diag.analyses.reproduction import Request
     from qevict_diag.cli.progress import shown
+    from qevict_diag.cli.show import say_json
     from qevict_diag.figures.report.write import as_json_text
     from qevict_diag.figures.report.write import reproduce as make
 
@@ -46,28 +47,27 @@ def reproduce(
     with shown(quiet or as_json, keep=True) as progress:
         made = make(request, progress)
     if as_json:
-        typer.echo(as_json_text(made))
+        say_json(as_json_text(made))
     else:
         _print(made, out)
 
 
 def _print(made: "Reproduction", out: Path) -> None:
-    from rich.console import Console
-    from rich.markup import escape
-    from rich.table import Table
-
     from qevict_diag.analyses.claims.verdicts import summary
+    from qevict_diag.cli.show import say, say_table
 
-    table = Table("claim", "verdict", "n", "what the paper says", f"on {made.model}", box=None, pad_edge=False)
-    for row in summary(made.evaluated, made.compared).iter_rows(named=True):
-        verdict = f"[{COLORS[row['verdict']]}]{row['verdict']}[/]"
-        told = (row["evidence"] or row["numbers"]).replace("; ", "\n")
-        table.add_row(row["claim"], verdict, str(row["n"]), row["text"], escape(told))
-        if row["readings"]:
-            table.add_row("", "", "", f"[dim]{escape(row['readings'])}[/]", "")
-    console = Console()
-    console.print(table)
+    heads = ("claim", "verdict", "n", "what the paper says", f"on {made.model}")
+    rows = [
+        (
+            *(row["claim"], row["verdict"], str(row["n"])),
+            [row["text"], *([row["readings"]] if row["readings"] else [])],
+            (row["evidence"] or row["numbers"]).split("; "),
+        )
+        for row in summary(made.evaluated, made.compared).iter_rows(named=True)
+    ]
+    say_table(heads, rows, colors=COLORS)
     for warning in made.warnings:
-        console.print(f"\n[yellow]{warning}[/]", highlight=False)
-    where = f"\n{len(made.files)} files in {out}; open {out / 'index.html'}"
-    console.print(where, highlight=False, markup=False, soft_wrap=True)
+        say()
+        say(warning)
+    say()
+    say(f"{len(made.files)} files in {out}; open {out / 'index.html'}")

@@ -102,32 +102,32 @@ def sweep(
 
 
 def _run(grid: "Sweep", out: Path, where: "Engine", as_json: bool, quiet: bool) -> None:
-    import json
-
     from qevict_diag.cli.progress import shown
+    from qevict_diag.cli.show import say, say_json
     from qevict_diag.sweep import misfits, run
     from qevict_diag.trace.trace import Trace
 
     if grid.skip_impossible and not quiet:
         for misfit in misfits(grid, [Trace.open(path) for path in grid.traces]):
-            typer.echo(f"skipped: {misfit.setting.words()} on {Path(misfit.trace).name}: {misfit.reason}", err=True)
+            say(f"skipped: {misfit.setting.words()} on {Path(misfit.trace).name}: {misfit.reason}", err=True)
     with shown(quiet) as progress:
         finished = run(grid, out, where, progress)
     found = {"sweep": str(out), **vars(finished)}
-    typer.echo(json.dumps(found) if as_json else f"{out}: {finished.parts} parts, {finished.computed} computed now")
+    if as_json:
+        say_json(found)
+    else:
+        say(f"{out}: {finished.parts} parts, {finished.computed} computed now")
 
 
 def _print_plan(planned: "SweepPlan", as_json: bool) -> None:
     import polars as pl
 
-    from qevict_diag.cli.show import print_frame
+    from qevict_diag.cli.show import print_frame, say_json
 
     facts = {name: value for name, value in vars(planned).items() if name != "misfits"}
     rows = [{"setting": m.setting.words(), "trace": Path(m.trace).name, "reason": m.reason} for m in planned.misfits]
     if as_json:
-        import json
-
-        typer.echo(json.dumps({**facts, "does_not_fit": rows}))
+        say_json({**facts, "does_not_fit": rows})
         return
     words = {
         "traces": str(planned.traces),

@@ -1,6 +1,5 @@
 """`qevict-diag sweep-figure`: draw a sweep."""
 
-import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, cast
 
@@ -27,6 +26,7 @@ def sweep_figure(
     as_json: options.AsJson = False,
 ) -> None:
     """Draw missed mass against bytes, the sensitivity to window, q and bits, or a layer × head map of a metric."""
+    from qevict_diag.cli.show import say, say_json
     from qevict_diag.errors import InputError
     from qevict_diag.figures.style import picture_kind, save
     from qevict_diag.metrics import metric as find_metric
@@ -37,7 +37,7 @@ def sweep_figure(
     picture_kind(out)
     find_metric(metric)
     save(_draw(kind, read(sweep, partial=partial).of(model), metric, policy), out)
-    typer.echo(json.dumps({"figure": kind, "file": str(out)}) if as_json else str(out))
+    say_json({"figure": kind, "file": str(out)}) if as_json else say(str(out))
 
 
 def _draw(kind: str, frames: "SweepFrames", metric: str, policy: str) -> "Figure":

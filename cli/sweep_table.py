@@ -24,12 +24,13 @@ def sweep_table(
 
     from qevict_diag.analyses.summary import interval_in_words
     from qevict_diag.analyses.sweeps import AXES, sweep_table
-    from qevict_diag.cli.show import check_suffix, print_frame, write_frame
+    from qevict_diag.cli.show import print_frame
+    from qevict_diag.frame_files import check_frame_file, write_frame
     from qevict_diag.metrics import metric as find_metric
     from qevict_diag.sweep import read
 
     if out is not None:
-        check_suffix(out)
+        check_frame_file(out)
     frames = read(sweep, partial=partial).of(model)
     rows = frames.measurements.filter(metric=find_metric(metric).name).collect()
     table = sweep_table(rows, frames.bytes.collect(), metric, frames.min_inactive)

@@ -30,6 +30,7 @@ def table(
 ) -> None:
     """Print a table: published value, ours, interval, byte use and reading side by side."""
     from qevict_diag import files
+    from qevict_diag.cli.show import say, say_json, say_text
     from qevict_diag.figures import tables
     from qevict_diag.figures.tables.formats import form_of, render_all
     from qevict_diag.measure.models import one_model
@@ -41,10 +42,12 @@ def table(
     opened = options.open_traces(traces)
     one_model(opened)
     content = render_all([_built(name, opened, settings, window, quiet) for name in names], form)
-    if out is None:
-        typer.echo(content, nl=False)
+    if out is not None:
+        say(str(files.write_text(out, content)))
+    elif form == "json":
+        say_json(content)
     else:
-        typer.echo(str(files.write_text(out, content)))
+        say_text(content)
 
 
 def _built(name: str, opened: "list[Trace]", settings: "Settings", window: int | None, quiet: bool) -> "Table":

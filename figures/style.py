@@ -6,6 +6,7 @@ Colours are Okabe and Ito's, which stay apart for all common kinds of colour bli
 from collections.abc import Iterator
 from contextlib import contextmanager
 from importlib import resources
+from io import BytesIO
 from pathlib import Path
 from typing import Any
 
@@ -53,8 +54,11 @@ def save(figure: Figure, path: Path) -> Path:
     """Write a figure as .pdf, .png or .svg, the same bytes for the same figure, whole or not at all."""
     kind = picture_kind(path)
     metadata: dict[str, Any] = {"pdf": {"CreationDate": None}, "svg": {"Date": None}, "png": {"Software": None}}[kind]
-    with style(), files.replacing(path) as scratch:
-        figure.savefig(scratch, format=kind, metadata=metadata)
+    drawn = BytesIO()  # what a full disk does to a file that matplotlib writes itself is not an OSError
+    with style():
+        figure.savefig(drawn, format=kind, metadata=metadata)
+    with files.replacing(path) as scratch:
+        scratch.write_bytes(drawn.getvalue())
     return path
 
 

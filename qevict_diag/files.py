@@ -11,7 +11,7 @@ import re
 import secrets
 import shutil
 import stat
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
@@ -95,10 +95,21 @@ def check_target(path: str | os.PathLike[str]) -> Path:
         what = "a folder" if stat.S_ISDIR(mode) else "a device, a pipe or a socket"
         raise InputError(f"{path} is {what}; give the name of a file")
     target = Path(os.path.realpath(path))
-    parent = next(folder for folder in target.parents if os.path.exists(folder))
+    _check_parent(path, target.parents)
+    return target
+
+
+def check_folder(path: str | os.PathLike[str]) -> None:
+    """InputError where no folder can be made, or written into, before any work is done."""
+    target = Path(os.path.realpath(path))
+    _mode(path)
+    _check_parent(path, (target, *target.parents))
+
+
+def _check_parent(path: str | os.PathLike[str], folders: Iterable[Path]) -> None:
+    parent = next(folder for folder in folders if os.path.exists(folder))
     if not parent.is_dir() or not os.access(parent, os.W_OK | os.X_OK):
         raise InputError(f"cannot write {path} ({parent} is no folder that can be written to); give another place")
-    return target
 
 
 @contextmanager

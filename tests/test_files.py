@@ -76,6 +76,16 @@ def test_a_target_is_checked_before_the_work(tmp_path):
             files.check_target(target)
 
 
+def test_a_folder_is_checked_before_the_work(tmp_path):
+    files.check_folder(tmp_path)
+    files.check_folder(tmp_path / "new" / "newer")
+    (tmp_path / "file").write_text("x")
+    for wrong, told in {"file": "is no folder", "file/x": "is no folder", "x" * 300: "File name too long"}.items():
+        with pytest.raises(InputError, match=told):
+            files.check_folder(tmp_path / wrong)
+    assert names(tmp_path) == ["file"]
+
+
 def names(folder):
     return sorted(path.name for path in folder.iterdir())
 

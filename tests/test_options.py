@@ -11,7 +11,7 @@ from qevict_diag.cli import options
 from qevict_diag.cli.app import app
 from qevict_diag.replay.settings import Settings
 
-ALL = {"--" + name.replace("_", "-") for name in options.SHARED}
+ALL = {"--arithmetic" if name == "dtype" else "--" + name.replace("_", "-") for name in options.SHARED}
 MEASURING = ("analyze", "figure", "table", "readings")
 
 
@@ -59,7 +59,7 @@ def test_options_become_settings():
 
 def test_a_table_is_that_of_analyze_under_the_same_options(traces):
     """FMM and churn of R2 and R3 with windows of 4, in double precision: Table 14 and `analyze` must agree."""
-    words = ("--budget", "1/2", "--window", 4, "--dtype", "float64", "--horizon", 16, "--quiet")
+    words = ("--budget", "1/2", "--window", 4, "--arithmetic", "float64", "--horizon", 16, "--quiet")
     table = json.loads(run("table", 14, traces, *words, "--format", "json"))["rows"]
     metrics = ("--metric", "fmm", "--metric", "churn", "--policy", "R2", "--policy", "R3")
     told = json.loads(run("analyze", traces, *words, *metrics, "--json"))

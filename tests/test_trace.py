@@ -15,7 +15,7 @@ from tiny_models import build, transformers_noise
 from qevict_diag.errors import InputError, MetricError, TraceError
 from qevict_diag.record import RecordOptions, record
 from qevict_diag.texts.source import Source
-from qevict_diag.trace.summary import printable, summary
+from qevict_diag.trace.summary import summary
 from qevict_diag.trace.trace import Trace
 from qevict_diag.trace.writer import TraceWriter
 
@@ -306,12 +306,6 @@ def test_summary_tells_what_was_recorded(original):
         assert 0 <= row["first_5"] <= 1.0001
         assert 0.99 < row["last_32"] < 1.0001  # 25 positions: all of them
     json.dumps(facts, allow_nan=False)
-
-
-def test_terminal_gets_no_control_characters():
-    assert printable("a\x1b[31mb\u202ec\n") == "a\N{REPLACEMENT CHARACTER}[31mb\N{REPLACEMENT CHARACTER}c" + (
-        "\N{REPLACEMENT CHARACTER}"
-    )
 
 
 def write(target, *steps):

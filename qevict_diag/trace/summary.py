@@ -1,7 +1,5 @@
 """A trace at a glance: where it comes from, how large it is, where its attention goes."""
 
-import json
-import unicodedata
 from typing import Any
 
 import torch
@@ -61,9 +59,3 @@ def concentration(trace: Trace, number: int) -> dict[str, Any]:
         "first_5": float(rows[..., :5].sum(-1).mean()),
         "last_32": float(last.mean()),
     }
-
-
-def printable(value: Any) -> str:
-    """A value for a terminal: without control characters, since a trace's text is not ours."""
-    text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
-    return "".join(c if unicodedata.category(c)[0] != "C" else "\N{REPLACEMENT CHARACTER}" for c in text)
