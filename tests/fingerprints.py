@@ -303,7 +303,7 @@ def estimators(name: str, folder: Path) -> Parts:
 def scores(name: str, folder: Path) -> Parts:
     """What every causal estimator ranks windows by: decisions alone would hide small changes."""
     for policy in lib.policies(ranked_by("R2", (*lib.ESTIMATORS, *WITH_PARAMETER)), window=4):
-        if isinstance(policy.estimator, lib.Estimator):
+        if isinstance(policy.ranking, lib.Estimator):
             told: list[torch.Tensor] = []
             lib.all_decisions([shaped(name)], [watched(policy, told)], settings().settings)
             event, layer, unit, window = torch.cartesian_prod(*map(torch.arange, torch.stack(told).shape)).T.numpy()
@@ -313,7 +313,7 @@ def scores(name: str, folder: Path) -> Parts:
 
 def watched(policy: Any, told: list[torch.Tensor]) -> Any:
     """The same policy, its scores of every event noted in ``told``."""
-    inner = policy.estimator
+    inner = policy.ranking
 
     class Watched(lib.Estimator):
         sums = inner.sums
@@ -328,7 +328,7 @@ def watched(policy: Any, told: list[torch.Tensor]) -> Any:
             told.append(inner.score(state))
             return told[-1]
 
-    return replace(policy, estimator=Watched())
+    return replace(policy, ranking=Watched())
 
 
 def readings(name: str, folder: Path) -> Parts:

@@ -35,7 +35,7 @@ def test_the_ranking_of_the_readme_runs(tmp_path):
     scope = {"traces": [trace]}
     exec(compile(example, "README.md", "exec"), scope)
     run = scope["run"]
-    assert run.policy.estimator == scope["LastInterval"]()
+    assert run.policy.ranking == scope["LastInterval"]()
     assert run.retained.any()
     assert len([line for line in example.splitlines() if line]) <= 20
 

@@ -9,22 +9,24 @@ from qevict_diag.analyses.regret import regret
 from qevict_diag.cache.budget import Budget
 from qevict_diag.measure.traces import measure
 from qevict_diag.policies.arms import optima, random_arms
+from qevict_diag.policies.catalogue import policies
 from qevict_diag.replay.settings import Settings
 from qevict_diag.testing.traces import random_trace
 
 SETTINGS = Settings(budget=Budget("1/2", sinks=2, recent=6), horizon=8)
 ASKED = ("R1", "R2", "R3", "R3-one-way", "R3-full-only", "R3[key_norm]")
+ASKED_POLICIES = policies(ASKED)
 
 
 @pytest.fixture(scope="module")
 def frame():
     traces = [random_trace(seed, name=f"t{seed}") for seed in (1, 2)]
-    return measure(traces, (*ASKED, *random_arms(ASKED), *optima(ASKED)), ["fmm"], SETTINGS).frame
+    return measure(traces, (*ASKED, *random_arms(ASKED_POLICIES), *optima(ASKED_POLICIES)), ["fmm"], SETTINGS).frame
 
 
 def test_arms_are_shared_by_the_ablations():
-    assert optima(ASKED) == ("R1[irreversible]", "R2[irreversible]", "R3[irreversible]")
-    assert random_arms(["R3", "R0"], 2) == ("R3[random:0]", "R3[random:1]")
+    assert optima(ASKED_POLICIES) == ("R1[irreversible]", "R2[irreversible]", "R3[irreversible]")
+    assert random_arms(policies(["R3", "R0"]), 2) == ("R3[random:0]", "R3[random:1]")
 
 
 def test_the_optimum_closes_everything_and_chance_nothing(frame):
@@ -42,7 +44,7 @@ def test_no_irreversible_policy_has_negative_regret(frame):
 def test_regret_is_the_difference_of_the_means(frame):
     mean = {name: part["value"].mean() for (name,), part in frame.group_by("policy")}
     row = regret(frame).filter(policy="R3").row(0, named=True)
-    chance = sum(mean[name] for name in random_arms(["R3"])) / 3
+    chance = sum(mean[name] for name in random_arms(policies(["R3"]))) / 3
     assert row["regret"] == pytest.approx(mean["R3"] - mean["R3[irreversible]"])
     assert row["closed"] == pytest.approx((chance - mean["R3"]) / (chance - mean["R3[irreversible]"]))
     assert row["regret_low"] <= row["regret"] <= row["regret_high"]

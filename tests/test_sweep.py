@@ -92,15 +92,15 @@ def test_a_random_arm_is_always_on(chosen, expected):
     settings = Sweep(("t",), policies=chosen).settings()
     assert {name for setting in settings for name in setting.policies if name.endswith("[random]")} == expected
     for setting in settings:
-        seeds = [arm.seed for arm in setting.arms() if arm.policy.name.endswith("[random]")]
+        seeds = [arm.seed for arm in setting.arms() if arm.name.endswith("[random]")]
         assert seeds == [0, 1, 2] * bool(expected)
 
 
 def test_draws_differ_by_their_seed_alone(traces):
     setting = small_sweep(traces).settings()[0]
     arms = [arm for arm in setting.arms() if arm.seed is not None]
-    assert [arm.policy.estimator for arm in arms] == [RandomRanking(0), RandomRanking(1)]
-    assert len({arm.policy.name for arm in arms}) == 1
+    assert [arm.ranking for arm in arms] == [RandomRanking(0), RandomRanking(1)]
+    assert len({arm.name for arm in arms}) == 1
 
 
 @pytest.mark.parametrize(

@@ -13,8 +13,8 @@ from qevict_diag.analyses.sweeps import sweep_table
 from qevict_diag.cli.app import app
 from qevict_diag.errors import InputError
 from qevict_diag.measure.traces import measure
-from qevict_diag.policies.arms import BOUNDED, bounds
-from qevict_diag.policies.catalogue import policies
+from qevict_diag.policies.arms import BOUNDED, bounds, random_arms
+from qevict_diag.policies.catalogue import policies, policy
 from qevict_diag.sweep import read, run
 from qevict_diag.trace.trace import Trace
 
@@ -43,14 +43,15 @@ def test_every_setting_has_the_regret_that_measuring_it_alone_has(sweep, table):
     for setting in sweep.settings():
         chosen = policies([name for name in setting.policies if "[" not in name], window=setting.window)
         settings = setting.settings(SMALL)
-        alone = measure(traces, chosen, BOUNDED, settings, also=[(bounds(chosen), BOUNDED)]).frame
+        drawn = [policy(name, grain=setting.window) for name in random_arms(chosen)]
+        alone = measure(traces, chosen, BOUNDED, settings, also=[((*bounds(chosen), *drawn), BOUNDED)]).frame
         expected = {row["policy"]: row for row in regret(alone).to_dicts()}
         here = pl.col("quantized_fraction").is_null() if setting.bits is None else pl.col("bits") == setting.bits
         found = table.filter(here, budget=str(setting.budget), window=setting.window)
-        for policy in chosen:
-            row = found.filter(policy=policy.name).row(0, named=True)
+        for one in chosen:
+            row = found.filter(policy=one.name).row(0, named=True)
             for name in ("regret", "regret_low", "closed", "closed_high"):
-                assert row[name] == pytest.approx(expected[policy.name][name]), (setting, policy.name, name)
+                assert row[name] == pytest.approx(expected[one.name][name]), (setting, one.name, name)
 
 
 def test_bounds_bound_themselves(table):
