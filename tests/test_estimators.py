@@ -142,7 +142,7 @@ class NewestFirst(Estimator):
 
 def test_an_estimator_from_another_package_is_found_by_its_entry_point(monkeypatch):
     point = EntryPoint("newest", f"{__name__}:NewestFirst", table.ESTIMATOR_POINTS)
-    monkeypatch.setattr(plugins, "entry_points", lambda group: [point] if group == table.ESTIMATOR_POINTS else [])
+    monkeypatch.setattr(plugins, "announced", lambda group: {"newest": point} if group == point.group else {})
     run = replay(TRACE, [policy("R2[newest]", grain=4)], SETTINGS)[0]
     kept = run.retained[0, 0, -1].nonzero().flatten().tolist()
     historical = run.grid.historical(run.grid.events - 1)
