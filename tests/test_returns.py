@@ -1,5 +1,7 @@
 """The survival curve of time to return, from measurements."""
 
+from dataclasses import replace
+
 import numpy as np
 import polars as pl
 import pytest
@@ -18,7 +20,7 @@ SETTINGS = Settings(budget=Budget("1/2", sinks=2, recent=6), horizon=8)
 @pytest.fixture(scope="module")
 def frame():
     traces = [random_trace(seed, prefill=50, decode=40, name=f"t{seed}") for seed in (1, 2)]
-    return measure(traces, ["R1", "R3"], ["lir"], SETTINGS, min_inactive=2).frame
+    return measure(traces, ["R1", "R3"], ["lir"], replace(SETTINGS, min_inactive=2)).frame
 
 
 def test_every_eligible_episode_is_in_the_curve_once(frame):

@@ -45,7 +45,7 @@ def opened(sweep):
 def measured_alone(sweep):
     """R3 with windows of 4 tokens at half the bytes, by way of `measure`."""
     setting = next(s for s in sweep.settings() if (str(s.budget), s.window, s.bits) == ("1/2", 4, 2))
-    return measure(opened(sweep), policies(("R3",), window=4), SMALL.metrics, setting.settings(SMALL), min_inactive=2)
+    return measure(opened(sweep), policies(("R3",), window=4), SMALL.metrics, setting.settings(SMALL))
 
 
 def test_the_grid_multiplies_an_axis_only_where_it_matters(traces):
