@@ -1,10 +1,10 @@
-# make demo: everything on a real model; make test, lint, types: what CI runs.
+# make demo: everything on a real model; make test, lint, types, layers: what CI runs.
 PYTHON ?= python3
 VENV ?= .venv
 OUT ?= out
 BIN = $(VENV)/bin
 
-.PHONY: demo test lint types fuzz coverage releases ray bench install
+.PHONY: demo test lint types layers built fuzz coverage releases ray bench install
 
 demo: install
 	$(BIN)/qevict-diag reproduce --out $(OUT)/
@@ -17,11 +17,17 @@ lint: install
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 
-# The folders become one package only when installed, so that is what is checked.
-types: install
+types: built
+	cd build/types && $(abspath $(BIN))/mypy --config-file $(CURDIR)/pyproject.toml -p qevict_diag
+
+# Who may import whom: .importlinter.
+layers: built
+	cd build/types && $(abspath $(BIN))/lint-imports $(CURDIR)/.importlinter
+
+# The folders become one package only when installed, so that is what types and layers look at.
+built: install
 	rm -rf build/types
 	$(BIN)/pip install --quiet --no-deps --target build/types .
-	cd build/types && $(abspath $(BIN))/mypy --config-file $(CURDIR)/pyproject.toml -p qevict_diag
 
 # Long runs: ten thousand mutated traces; how often intervals cover the truth; the recorder under four releases of
 # transformers; costs as ratios.
