@@ -12,6 +12,7 @@ QEvictError                 one line: what was given, what is allowed, what to d
 """
 
 import math
+import reprlib
 
 
 class QEvictError(Exception):
@@ -50,8 +51,17 @@ class SweepError(QEvictError):
     """A sweep that cannot go on, is unfinished, or whose folder belongs to another one."""
 
 
-def within(what: str, value: float, least: float, most: float = math.inf) -> None:
-    """InputError unless ``least <= value <= most``."""
-    if not least <= value <= most:
-        allowed = f"at least {least:g}" if most == math.inf else f"between {least:g} and {most:g}"
-        raise InputError(f"{what} {value}: must be {allowed}")
+LARGEST = 2**31 - 1  # whole numbers beyond it fit no column of a frame
+
+
+def within(what: str, value: float, least: float, most: float | None = None) -> None:
+    """InputError unless ``least <= value <= most``; without ``most`` whole numbers go up to `LARGEST`."""
+    top = (LARGEST if isinstance(value, int) else math.inf) if most is None else most
+    if not least <= value <= top:
+        enough = most is None and not value > top
+        allowed = f"at least {_short(least)}" if enough else f"between {_short(least)} and {_short(top)}"
+        raise InputError(f"{what} {reprlib.repr(value)}: must be {allowed}")
+
+
+def _short(bound: float) -> str:
+    return str(bound) if isinstance(bound, int) else f"{bound:g}"

@@ -106,3 +106,11 @@ def test_numbers_that_nobody_means_are_refused_at_once(value):
 def test_every_float_is_read_as_it_prints(value):
     assert exact(value) == Fraction(str(value))
     assert float(exact(value)) == value
+
+
+@pytest.mark.parametrize("field", ["sinks", "recent", "bits"])
+@pytest.mark.parametrize("value", [2**31, 2**63, 10**24, 10**4000, -(10**4000)])
+def test_counts_that_fit_no_column_are_refused_in_a_short_line(field, value):
+    with pytest.raises(BudgetError) as error:
+        Budget(**{field: value})
+    assert len(str(error.value)) < 250

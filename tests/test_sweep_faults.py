@@ -199,7 +199,7 @@ def test_a_trace_cut_in_mid_sweep_is_told(traces, tmp_path):
 def test_a_dead_worker_is_told_and_the_sweep_continues(traces, tmp_path):
     sweep = small_sweep(traces)
 
-    def kill_one(done, total):
+    def kill_one(stage, done, total):
         if done == 3:
             os.kill(loky_workers()[0], signal.SIGKILL)
 

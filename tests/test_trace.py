@@ -1,8 +1,10 @@
 """A trace: written whole or not at all, opened lazily, treated as hostile."""
 
+import fcntl
 import json
 import os
 import shutil
+import stat
 import time
 from dataclasses import replace
 
@@ -437,3 +439,32 @@ def test_a_trace_of_many_layers_opens_in_linear_time(copy):
 
     few, many = (min(seconds(layers) for _ in range(3)) for layers in (1000, 8000))
     assert many < 24 * few
+
+
+def test_a_glance_at_rows_that_are_no_attention_is_an_error(copy):
+    """Loading looks at a few rows only, so NaN in another one would go into `inspect --json`, which is JSON."""
+    rewrite(copy, "layer_001.safetensors", lambda tensors: tensors["lse"][0, 1].fill_(float("nan")))
+    trace = Trace.open(copy)
+    trace.layer(1)
+    with pytest.raises(TraceError, match="layer 1: decode rows hold NaN or infinity"):
+        summary(trace)
+
+
+def test_the_writer_needs_no_locks(tmp_path, monkeypatch):
+    def unsupported(*_):
+        raise OSError(95, "Operation not supported")
+
+    monkeypatch.setattr(fcntl, "flock", unsupported)
+    write(tmp_path / "x", tokens, publish)
+    assert names(tmp_path) == ["x"]
+
+
+def test_a_trace_has_the_permissions_that_the_umask_leaves(tmp_path):
+    before = os.umask(0o077)
+    try:
+        write(tmp_path / "x", tokens, publish)
+    finally:
+        os.umask(before)
+    assert [stat.S_IMODE(path.stat().st_mode) for path in (tmp_path / "x", *(tmp_path / "x").iterdir())] == [
+        0o700, 0o600, 0o600
+    ]  # fmt: skip

@@ -11,10 +11,11 @@ Per layer and key-value head, with element size e, key width d and value width d
 """
 
 import re
+import reprlib
 from dataclasses import dataclass, fields
 from fractions import Fraction
 
-from qevict_diag.errors import BudgetError, within
+from qevict_diag.errors import LARGEST, BudgetError, within
 from qevict_diag.quantizers.quantizer import Quantizer
 
 BITS = (2, 4)
@@ -87,9 +88,10 @@ class Budget:
         if not 0 <= self.quantized_fraction <= 1:
             raise BudgetError(f"quantized fraction {self.quantized_fraction}: must lie in 0..1")
         if self.bits not in BITS:
-            raise BudgetError(f"bits {self.bits}: allowed are {', '.join(map(str, BITS))}")
-        if self.sinks < 0 or self.recent < 1:
-            raise BudgetError(f"sinks {self.sinks}, recent {self.recent}: sinks must be >= 0 and recent >= 1")
+            raise BudgetError(f"bits {reprlib.repr(self.bits)}: allowed are {', '.join(map(str, BITS))}")
+        if not (0 <= self.sinks <= LARGEST and 1 <= self.recent <= LARGEST):
+            given = f"sinks {reprlib.repr(self.sinks)}, recent {reprlib.repr(self.recent)}"
+            raise BudgetError(f"{given}: sinks must be >= 0 and recent >= 1, and neither above {LARGEST}")
 
 
 @dataclass(frozen=True)
@@ -153,6 +155,6 @@ def _check_window(window: int, budget: Budget, geometry: Geometry) -> None:
     history = geometry.length - budget.sinks - budget.recent
     if not 1 <= window <= history:
         raise BudgetError(
-            f"window {window}: must lie in 1..{history} (length {geometry.length} less {budget.sinks} sinks and "
-            f"{budget.recent} recent tokens)"
+            f"window {reprlib.repr(window)}: must lie in 1..{history} (length {geometry.length} less "
+            f"{budget.sinks} sinks and {budget.recent} recent tokens)"
         )

@@ -19,6 +19,7 @@ from qevict_diag.errors import InputError, SweepError, within
 
 ENGINES = ("loky", "dask", "ray")
 CONNECT_SECONDS = 10
+MOST_WORKERS = 4096  # processes on one machine
 ORPHANED_SECONDS = 1  # after which a worker of this machine notices that the sweep's process is gone
 ROUND = 4  # tasks for each Ray worker before anything is heard of them
 LOST = "a worker or the scheduler died (killed, or out of memory)"
@@ -35,7 +36,7 @@ class Engine:
     def __post_init__(self) -> None:
         if self.kind not in ENGINES:
             raise InputError(f"engine {self.kind!r}: allowed are {', '.join(ENGINES)}")
-        within("workers", self.workers, 1)
+        within("workers", self.workers, 1, MOST_WORKERS)
         if self.kind == "dask" and not self.scheduler:
             raise InputError("engine dask needs --scheduler ADDRESS, as `dask scheduler` prints it (tcp://HOST:8786)")
         if self.kind == "loky" and self.scheduler:

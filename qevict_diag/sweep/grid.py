@@ -29,6 +29,7 @@ from qevict_diag.readings import Readings
 from qevict_diag.replay.settings import Settings
 
 RANDOM_ARM, OPTIMUM_ARM = f"[{RANDOM}]", f"[{OPTIMUM}]"
+MOST_DRAWS = 1000  # of a random arm; more take time and tell nothing
 DTYPES = {"float32": torch.float32, "float64": torch.float64}
 
 
@@ -131,8 +132,8 @@ class Sweep:
             if not values and name != "windows":
                 raise InputError(f"a sweep without {name.replace('_', ' ')}: give at least one")
             object.__setattr__(self, name, values)
-        for name in ("draws", "layers_per_task"):
-            within(name.replace("_", " "), getattr(self, name), 1)
+        within("draws", self.draws, 1, MOST_DRAWS)
+        within("layers per task", self.layers_per_task, 1)
         if self.regret and "fmm" not in self.options.metrics:
             raise InputError("regret is a difference of Future Missed Mass; sweep the metric fmm too")
         for setting in self.settings():

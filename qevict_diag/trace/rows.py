@@ -78,7 +78,7 @@ def _layer(rows: Path, tensors: Mapping[str, Tensor], number: int) -> tuple[Tens
         raise InputError(
             f"{rows}: prompt_mass.{number} is {list(mass.shape)}, attention.{number} implies {[heads, length - decode]}"
         )
-    attention, mass = attention.float(), mass.float()
+    attention, mass = (tensor.to(torch.float32, copy=True) for tensor in (attention, mass))  # the file may yet change
     _check_rows(rows, number, attention, mass)
     return attention, mass
 

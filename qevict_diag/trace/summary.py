@@ -4,6 +4,7 @@ from typing import Any
 
 import torch
 
+from qevict_diag.errors import TraceError
 from qevict_diag.trace.trace import Trace
 
 _QUERIES = 64  # decode queries that the glance looks at, spread over all
@@ -37,10 +38,15 @@ def summary(trace: Trace) -> dict[str, Any]:
 
 
 def concentration(trace: Trace, number: int) -> dict[str, Any]:
-    """Mean share of a decode row's attention on its top 5% of positions, on the first 5 and on the last 32."""
+    """Mean share of a decode row's attention on its top 5% of positions, on the first 5 and on the last 32.
+
+    TraceError when there is a row that is no attention.
+    """
     layer = trace.layer(number)
     step = max(1, trace.shape.decode // _QUERIES)
     rows = layer.attention(slice(None, None, step))
+    if not bool(torch.isfinite(rows).all()):
+        raise TraceError(f"{trace.path}: layer {number}: decode rows hold NaN or infinity; record the trace again")
     count = max(1, trace.shape.length // 20)
     last = torch.stack(
         [
