@@ -76,7 +76,7 @@ def test_a_scheduler_killed_in_mid_sweep_is_an_error_in_words_and_loses_nothing(
     ]
     try:
         with pytest.raises(SweepError, match=r"the scheduler died .* give the same sweep again to continue"):
-            run(sweep, tmp_path, Engine("dask", scheduler=address), lambda stage, done, _: done == 2 and started[0].kill())
+            run(sweep, tmp_path, Engine("dask", scheduler=address), lambda _, done, __: done == 2 and started[0].kill())
     finally:
         for process in started:
             process.kill()
