@@ -29,6 +29,7 @@ def reference_layer(trace: LayerTrace) -> reference.Layer:
         softcap=spec.softcap,
         sink_logits=spec.sink_logits,
         value_dim=trace.value.shape[-1],
+        prompt_query=None if trace.prompt_query is None else trace.prompt_query.double().numpy(),
     )
 
 

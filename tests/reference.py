@@ -8,6 +8,7 @@ head, or one head). Tiers are the strings full, quantized, evicted; regions add 
 with the names of the library's table and its values; what is missing has the default of `DEFAULTS`.
 """
 
+import dataclasses
 import math
 from collections import namedtuple
 from dataclasses import dataclass, field
@@ -24,10 +25,13 @@ DEFAULTS = {
     "lir_episodes": "literal",  # F: literal | after_exit
     "share_denominator": "cumulative",  # G: cumulative | instantaneous | sinks
     "fmm_denominator": "existing",  # H: existing | sinks | all | historical
-    "qsa_support": "fullkv",  # I: fullkv | accessible
+    "qsa_support": "fullkv",  # I: fullkv | accessible, each also as .._cumulative
     "admission": "compete",  # J: compete | forced
     "newcomer_history": "birth",  # K: birth | local_exit
+    "score_start": "all",  # L: all | last (32 queries) | one
     "lag": "endpoint",  # N: endpoint | first_passage
+    "score_age": "sums",  # O: sums | per_query
+    "levels": "end_points",  # P: end_points | bin_centres | clipped
 }
 FULL, QUANTIZED, EVICTED, LOCAL = TIERS = ("full", "quantized", "evicted", "local")
 
@@ -52,6 +56,7 @@ class Layer:
     softcap: float | None = None
     sink_logits: tuple[float, ...] | None = None  # one for each query head
     value_dim: int | None = None
+    prompt_query: np.ndarray | None = None  # [H, O, d] the last O prompt queries
 
     @property
     def heads(self):
@@ -140,6 +145,7 @@ class Replay:
     budget: Budget
     capacities: Capacities
     units: list[Unit]
+    levels: str = "end_points"
 
     def unit_of(self, head):
         return next(unit for unit in self.units if head in unit.heads)
@@ -195,31 +201,37 @@ def capacities(window, prefill, decode, head_dim, value_dim=None, budget=Budget(
 # --- section 5: quantization ----------------------------------------------------------------------------------------
 
 
-def quantize(group, bits):
-    """Section 5 for one group of values: (codes, scale, zero), scale and zero as stored in fp16, the rest float32."""
+def quantize(group, bits, levels="end_points"):
+    """Section 5 for one group of values: (codes, scale, zero), scale and zero as stored in fp16, the rest float32.
+
+    Reading P: levels at the end points, (max - min) / (2^b - 1) apart; else (max - min) / 2^b apart, the code being the
+    bin (bin_centres) or the nearest level (clipped).
+    """
     group = np.asarray(group, np.float32)
-    levels = 2**bits - 1
+    top = 2**bits - 1
     zero = np.float16(group.min())
-    scale = np.float16((group.max() - group.min()) / np.float32(levels))
+    scale = np.float16((group.max() - group.min()) / np.float32(top if levels == "end_points" else top + 1))
     if scale == 0:
         return np.zeros(group.shape, np.uint8), scale, zero
-    codes = np.rint((group - np.float32(zero)) / np.float32(scale))  # rint rounds half to even
-    return np.clip(codes, 0, levels).astype(np.uint8), scale, zero
+    place = (group - np.float32(zero)) / np.float32(scale)
+    codes = np.floor(place) if levels == "bin_centres" else np.rint(place)  # rint rounds half to even
+    return np.clip(codes, 0, top).astype(np.uint8), scale, zero
 
 
-def dequantize(codes, scale, zero):
-    """Section 5: x̂ = zero + scale · code, in float32 from the stored scale and zero."""
-    return np.float32(zero) + np.float32(scale) * codes.astype(np.float32)
+def dequantize(codes, scale, zero, levels="end_points"):
+    """Section 5: x̂ = zero + scale · code, in float32 from the stored scale and zero; at bin centres code + 1/2."""
+    codes = codes.astype(np.float32) + np.float32(0.5 if levels == "bin_centres" else 0)
+    return np.float32(zero) + np.float32(scale) * codes
 
 
-def quantize_dequantize(x, axis, bits):
+def quantize_dequantize(x, axis, bits, levels="end_points"):
     """Section 5: the reconstruction of the matrix ``x``; each group runs along ``axis``.
 
     Keys [Ω, d]: axis 0 (one group per channel over the window's tokens). Values: axis 1 (one group per token).
     """
     groups = np.moveaxis(np.array(x, np.float32), axis, -1)
     for index in np.ndindex(groups.shape[:-1]):
-        groups[index] = dequantize(*quantize(groups[index], bits))
+        groups[index] = dequantize(*quantize(groups[index], bits, levels), levels)
     return np.moveaxis(groups, -1, axis)
 
 
@@ -250,7 +262,7 @@ def turn_keys(layer, key, backwards):
     return turned
 
 
-def reconstructed_keys(layer, size, sinks, bits):
+def reconstructed_keys(layer, size, sinks, bits, levels="end_points"):
     """Section 5: keys [KV, T, d] as the write-once ledger gives back every complete window; the rest as recorded."""
     result = np.array(layer.key, np.float32)
     for kv_head in range(layer.kv_heads):
@@ -258,7 +270,7 @@ def reconstructed_keys(layer, size, sinks, bits):
         written = []
         for window in historical_windows(layer.length, size, sinks, recent=0):
             positions = window_positions(window, size, sinks)
-            plain[positions] = quantize_dequantize(plain[positions], axis=0, bits=bits)
+            plain[positions] = quantize_dequantize(plain[positions], axis=0, bits=bits, levels=levels)
             written += positions
         result[kv_head, written] = turn_keys(layer, plain, backwards=False)[written]
     return result
@@ -389,12 +401,13 @@ def replay(layer, policy, budget=Budget(), readings=None):
         everything = len(historical_windows(layer.length, policy.window, budget.sinks, budget.recent))
         capacity = Capacities(everything, 0, None)
     full_logits = logits(layer, layer.key)
-    ledger_logits = logits(layer, reconstructed_keys(layer, policy.window, budget.sinks, budget.bits))
+    levels = readings["levels"]
+    ledger_logits = logits(layer, reconstructed_keys(layer, policy.window, budget.sinks, budget.bits, levels))
     units = [
         replay_unit(layer, heads, policy, budget, capacity, readings, full_logits, ledger_logits)
         for heads in units_of(layer, readings["scope"])
     ]
-    return Replay(policy, budget, capacity, units)
+    return Replay(policy, budget, capacity, units, levels)
 
 
 def replay_unit(layer, heads, policy, budget, capacity, readings, full_logits, ledger_logits):
@@ -403,8 +416,12 @@ def replay_unit(layer, heads, policy, budget, capacity, readings, full_logits, l
     unit = Unit(heads)
     tiers, ledger = {}, set()
     mass = np.zeros(layer.length)  # the policy score, by position
+    counted = {"all": layer.prefill, "last": min(32, layer.prefill), "one": 1}[readings["score_start"]]
+    queries = list(range(layer.prefill - counted, layer.prefill))  # positions of the queries that feed the score
     for head in heads:
-        mass[: layer.prefill] += layer.prompt_mass[head]
+        mass[: layer.prefill] += (
+            layer.prompt_mass[head] if counted == layer.prefill else last_rows(layer, head, counted)
+        )
     for r, length in enumerate(event_lengths(layer.prefill, layer.decode, size)):
         newcomers = [w for w in historical_windows(length, size, sinks, budget.recent) if w not in tiers]
         if readings["newcomer_history"] == "local_exit" and r > 0:
@@ -412,6 +429,8 @@ def replay_unit(layer, heads, policy, budget, capacity, readings, full_logits, l
                 mass[window_positions(window, size, sinks)] = 0.0
         candidates = newcomers + [w for w in tiers if tiers[w] != EVICTED]
         scores = {w: mass[window_positions(w, size, sinks)].sum() for w in candidates}
+        if readings["score_age"] == "per_query":
+            scores = {w: scores[w] / max(1, sightings(layer, w, queries, size, sinks)) for w in candidates}
         forced = readings["admission"] == "forced"
         tiers = route(tiers, newcomers, scores, capacity.full, capacity.quantized, policy.promotion, forced and r > 0)
         ledger = ledger | {w for w in tiers if tiers[w] == QUANTIZED}  # written on the first demotion, kept for ever
@@ -420,6 +439,7 @@ def replay_unit(layer, heads, policy, budget, capacity, readings, full_logits, l
         for t in interval(r, size, layer.decode):
             if readings["score_queries"] == "event" and t != (r + 1) * size - 1:
                 continue  # reading B: only the last query before the next event counts
+            queries.append(layer.prefill + t)
             for head in heads:
                 if readings["policy_score"] == "restricted":
                     seen = softmax_of_head(layer, head, full_logits[head, t])
@@ -428,6 +448,24 @@ def replay_unit(layer, heads, policy, budget, capacity, readings, full_logits, l
                     seen = policy_attention(layer, head, t, event, full_logits, ledger_logits, size, sinks)
                 mass += seen
     return unit
+
+
+def last_rows(layer, head, count):
+    """Reading L: what the last ``count`` prompt queries together give each prompt position [P]."""
+    last = dataclasses.replace(
+        layer,
+        query=np.asarray(layer.prompt_query)[:, -count:],
+        key=np.asarray(layer.key)[:, : layer.prefill],
+        prompt_mass=layer.prompt_mass[:, : layer.prefill - count],
+    )
+    return sum(softmax_of_head(last, head, row) for row in logits(last, last.key)[head])
+
+
+def sightings(layer, window, queries, size, sinks):
+    """Reading O: how many of the queries at ``queries`` could see the whole window."""
+    positions = window_positions(window, size, sinks)
+    reach = layer.length if layer.sliding_window is None else layer.sliding_window
+    return sum(positions[-1] <= p < positions[0] + reach for p in queries)
 
 
 def interval(r, size, decode):
@@ -557,7 +595,7 @@ def quantized_scores(layer, run, support="fullkv"):
     """
     size, sinks = run.policy.window, run.budget.sinks
     full_logits = logits(layer, layer.key)
-    ledger_logits = logits(layer, reconstructed_keys(layer, size, sinks, run.budget.bits))
+    ledger_logits = logits(layer, reconstructed_keys(layer, size, sinks, run.budget.bits, run.levels))
     result = {}
     for head in range(layer.heads):
         for event in run.unit_of(head).events:
@@ -573,13 +611,25 @@ def quantized_scores(layer, run, support="fullkv"):
                     positions = window_positions(window, size, sinks)
                     replaced[positions] = ledger_logits[head, t, positions]
                 with_codes = softmax_of_head(layer, head, replaced)
-                if support == "accessible":
+                if support.startswith("accessible"):
                     with_codes = policy_attention(layer, head, t, event, full_logits, ledger_logits, size, sinks)
                 for j, window in enumerate(windows):
                     positions = window_positions(window, size, sinks)
                     low[j] += with_codes[positions].sum()
                     full[j] += original[positions].sum()
             result[head, event.number] = windows, low, full
+    return added_up(result) if support.endswith("cumulative") else result
+
+
+def added_up(scores):
+    """Reading I, cumulative: what each window collected in all intervals so far during which it was in Q."""
+    totals, result = {}, {}
+    for (head, event), (windows, low, full) in sorted(scores.items()):
+        for j, window in enumerate(windows):
+            before = totals.get((head, window), (0.0, 0.0))
+            totals[head, window] = before[0] + low[j], before[1] + full[j]
+        pairs = np.array([totals[head, window] for window in windows]).reshape(-1, 2)
+        result[head, event] = windows, pairs[:, 0], pairs[:, 1]
     return result
 
 

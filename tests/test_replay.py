@@ -30,9 +30,7 @@ CONDITIONS = ("R0", "R1", "R2", "R3", "R4", "R3-full-only", "R3-one-way")
 REPLAY_READINGS = [
     (r.name, value) for r in READINGS if r.stage == "replay" and r.name in reference.DEFAULTS for value in r.values[1:]
 ]
-METRIC_READINGS = [
-    (r.name, value) for r in READINGS if r.stage == "metric" for value in r.values[1:] if "_cumulative" not in value
-]
+METRIC_READINGS = [(r.name, value) for r in READINGS if r.stage == "metric" for value in r.values[1:]]
 quick = settings(max_examples=12, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 
 

@@ -81,16 +81,13 @@ class IntervalAgreement(Fold):
         first = masses.queries.start // plan.grid.every
         quantized, full, member = interval_scores(plan, masses, tier[:, :, first:], ledger[:, :, first:])
         if plan.settings.readings.qsa_support.endswith("cumulative"):
-            quantized, full = (torch.where(member, scores, 0).double() for scores in (quantized, full))
-            if state.quantized is not None and state.full is not None:
-                quantized, full = (
-                    torch.cat((before, now), 3) for before, now in ((state.quantized, quantized), (state.full, full))
-                )
-            quantized, full = quantized.cumsum(3), full.cumsum(3)
-            last = _Spans(quantized[:, :, :, -1:], full[:, :, :, -1:])
-            since = member.shape[3]
-            part = agreement(quantized[:, :, :, -since:], full[:, :, :, -since:], member)
-            return replace(last, parts=(*state.parts, part))
+            quantized, full = (
+                _added_up(scores, member, before)
+                for scores, before in ((quantized, state.quantized), (full, state.full))
+            )
+            state = replace(state, quantized=quantized[:, :, :, -1:], full=full[:, :, :, -1:])
+            new = slice(full.shape[3] - member.shape[3], None)
+            quantized, full = quantized[:, :, :, new], full[:, :, :, new]
         return replace(state, parts=(*state.parts, agreement(quantized, full, member)))
 
     def finish(self, plan: Plan, state: "_Spans") -> Agreement | None:
@@ -111,6 +108,12 @@ class _Spans:
 
 
 AGREEMENT = IntervalAgreement()
+
+
+def _added_up(scores: Tensor, member: Tensor, before: Tensor | None) -> Tensor:
+    """What windows collected while in Q, after ``before`` and each event: [layer, unit, head, event, window]."""
+    own = torch.where(member, scores, 0).double()
+    return (own if before is None else torch.cat((before, own), 3)).cumsum(3)
 
 
 def interval_scores(plan: Plan, masses: QueryBlock, tier: Tensor, ledger: Tensor) -> tuple[Tensor, Tensor, Tensor]:
