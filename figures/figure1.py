@@ -19,10 +19,10 @@ from qevict_diag.figures.style import (
     POLICY_DASHES,
     TIER_COLORS,
     axes_of,
+    shown_name,
     spread_apart,
     style,
 )
-from qevict_diag.plain import plain
 
 POLICIES = observation1.POLICIES
 METRICS = ("fmm", "churn", "mass_share")
@@ -78,7 +78,7 @@ def _line(ax: Axes, rows: pl.DataFrame, policy: str) -> None:
     color = _color(policy)
     percent = rows.select("step", *(pl.col(name) * 100 for name in ("estimate", "low", "high")))
     dashes = POLICY_DASHES.get(policy, "-")
-    ax.plot(percent["step"], percent["estimate"], color=color, linestyle=dashes, label=plain(policy), zorder=3)
+    ax.plot(percent["step"], percent["estimate"], color=color, linestyle=dashes, label=shown_name(policy), zorder=3)
     if percent["low"].is_not_nan().any():
         band = (percent["step"], percent["low"], percent["high"])
         ax.fill_between(*band, color=color, alpha=0.16, linewidth=0, zorder=2)
@@ -95,8 +95,8 @@ def _limits(ax: Axes, series: pl.DataFrame) -> None:
 def _tell_bands(ax: Axes, series: pl.DataFrame, model: str) -> None:
     articles, layers = series["n"][0], series["layers"][0]
     bands = f"bands: 95%, {articles} articles × {layers} layers" if articles > 1 else "one article: no interval"
-    told = f"{plain(model)}  ·  {bands}"
-    ax.text(0.015, 0.03, told, transform=ax.transAxes, fontsize=5.8, color=MUTED)
+    told = f"{shown_name(model)}  ·  {bands}"
+    ax.text(0.015, 0.03, told, transform=ax.transAxes, fontsize=5.8, color=MUTED, in_layout=False)
 
 
 def _label_ends(ax: Axes, series: pl.DataFrame, policies: list[str], churn: pl.DataFrame, windows: dict) -> None:
@@ -118,7 +118,7 @@ def _label_ends(ax: Axes, series: pl.DataFrame, policies: list[str], churn: pl.D
             zorder=1,
             label="_leader",
         )
-        text = f" {plain(policy)}, Ω = {windows.get(policy, '?')}"
+        text = f" {shown_name(policy)}, Ω = {windows.get(policy, '?')}"
         ax.annotate(text, place, color=color, fontweight="bold", fontsize=6.5, va="bottom", annotation_clip=False)
         if policy in per_event:
             told = f" churn {per_event[policy]:.4f} per event"

@@ -7,8 +7,7 @@ import polars as pl
 from matplotlib.axes import Axes
 from matplotlib.ticker import FuncFormatter, NullLocator
 
-from qevict_diag.figures.style import MUTED, POLICY_COLORS, POLICY_DASHES, spread_apart
-from qevict_diag.plain import plain
+from qevict_diag.figures.style import MUTED, POLICY_COLORS, POLICY_DASHES, shown_name, spread_apart
 from qevict_diag.policies.arms import OPTIMUM, RANDOM
 from qevict_diag.policies.catalogue import ESTIMATORS, POLICIES
 from qevict_diag.policies.names import base_of
@@ -52,7 +51,7 @@ def _line(ax: Axes, rows: pl.DataFrame, x: str, policy: str) -> None:
         alpha=alpha,
         marker="o",
         markersize=1.6 if faint else 2.6,
-        label=plain(policy),
+        label=shown_name(policy),
         zorder=3,
     )
     if rows["low"].is_not_nan().any():
@@ -81,7 +80,7 @@ def _name_lines(ax: Axes, rows: pl.DataFrame, x: str) -> None:
         bound = _bound(end["policy"])
         weight = "bold" if bound is None else "normal"
         told = end["policy"] if bound is None else f"{base_of(end['policy'])} {BOUND_NAMES[bound]}"
-        written = f" {plain(told)}"
+        written = f" {shown_name(told)}"
         ax.annotate(written, place, color=color, fontsize=6, fontweight=weight, va="center", annotation_clip=False)
 
 

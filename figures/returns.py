@@ -9,8 +9,7 @@ from matplotlib.figure import Figure
 
 from qevict_diag.analyses import returns
 from qevict_diag.errors import MetricError
-from qevict_diag.figures.style import POLICY_COLORS, axes_of, style
-from qevict_diag.plain import plain
+from qevict_diag.figures.style import POLICY_COLORS, axes_of, shown_name, style
 
 POLICIES = ("R3", "R4")
 METRICS = ("lir",)
@@ -29,7 +28,13 @@ def plot_returns(frame: pl.DataFrame, *, reading: str = "", ax: Axes | None = No
     with style():
         ax = axes_of(ax)
         for (policy, group), rows in table.group_by("policy", "group", maintain_order=True):
-            _steps(ax, rows, POLICY_COLORS.get(policy, "#555555"), GROUPS[group], f"{plain(str(policy))}, {group}")
+            _steps(
+                ax,
+                rows,
+                POLICY_COLORS.get(policy, "#555555"),
+                GROUPS[group],
+                f"{shown_name(str(policy))}, {group}",
+            )
         ax.set_xlabel("routing events since the episode became eligible")
         ax.set_ylabel("returned so far (%)")
         ax.set_ylim(bottom=0)

@@ -17,6 +17,7 @@ from matplotlib.figure import Figure
 
 from qevict_diag import files
 from qevict_diag.errors import InputError
+from qevict_diag.plain import plain
 
 FORMATS = ("pdf", "png", "svg")
 POLICY_COLORS = {
@@ -35,6 +36,7 @@ POLICY_DASHES: dict[str, Any] = {
 TIER_COLORS = {"full": "#0B4F8A", "quantized": "#7FBCE6", "evicted": "#E9C9A8", "local": "#6E6E6E"}
 OTHERS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#555555")
 MUTED = "#6B6B6B"
+LONGEST_NAME = 60  # characters
 
 
 @contextmanager
@@ -43,6 +45,11 @@ def style() -> Iterator[None]:
     with resources.as_file(resources.files("qevict_diag.figures") / "qevict.mplstyle") as sheet, mpl.rc_context():
         matplotlib.style.use(sheet)
         yield
+
+
+def shown_name(name: str) -> str:
+    """How a picture writes a model's or a policy's name: on one short line, no character of it more than a letter."""
+    return plain(name, LONGEST_NAME)
 
 
 def axes_of(ax: Axes | None, width: float = 3.4, height: float = 2.4) -> Axes:

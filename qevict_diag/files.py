@@ -150,6 +150,15 @@ def publish_folder(scratch: Path, target: Path) -> None:
     sync_folder(target.parent)
 
 
+def size_in_words(size: int) -> str:
+    """A number of bytes with three digits, ``1.23 MB``."""
+    digits, unit = float(size), iter(("B", "kB", "MB", "GB"))
+    name = next(unit)
+    while digits >= 999.5 and (larger := next(unit, None)) is not None:
+        digits, name = digits / 1000, larger
+    return f"{digits:.3g} {name}" if digits < 999.5 else f"{digits:.0f} {name}"
+
+
 def sync_folder(folder: Path) -> None:
     """Force the names in a folder to disk."""
     descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)

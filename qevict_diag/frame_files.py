@@ -13,6 +13,8 @@ from qevict_diag.plain import plain
 
 ENDINGS = (".parquet", ".csv", ".json")
 FORMULA = ("=", "+", "-", "@")  # what a spreadsheet takes for the beginning of a formula
+_NUMBER = r"[-+]?\d+(\.\d*)?([eE][-+]?\d+)?"
+NUMBERS = re.compile(rf"{_NUMBER}(;{_NUMBER})*")  # are no formula
 
 
 def check_frame_file(out: Path) -> Path:
@@ -63,4 +65,4 @@ def _column(column: pl.Series) -> pl.Series:
 
 def _cell(text: str) -> str:
     line = plain(text)
-    return f"'{line}" if line.startswith(FORMULA) else line
+    return f"'{line}" if line.startswith(FORMULA) and not NUMBERS.fullmatch(line) else line

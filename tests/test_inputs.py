@@ -139,7 +139,7 @@ def test_a_sliding_window_costs_less(tmp_path):
 def test_full_disk_is_refused_before_anything_runs(tmp_path, monkeypatch):
     usage = shutil.disk_usage(tmp_path)
     monkeypatch.setattr(shutil, "disk_usage", lambda path: usage._replace(free=10_000))
-    with pytest.raises(InputError, match=r"1 traces need 0.00 GB, .* has 0.00 GB; record fewer layers"):
+    with pytest.raises(InputError, match=r"1 traces need 102 kB, .* has 10 kB; record fewer layers"):
         record(build("llama"), None, [SOURCE], OPTIONS, out=tmp_path)
     assert list(tmp_path.iterdir()) == []
 

@@ -29,6 +29,12 @@ def test_words_in_any_language_stay_as_they_are(text):
     assert plain(text) == text
 
 
+@given(ANY, st.integers(1, 40))
+def test_a_long_line_is_cut(text, most):
+    assert len(plain(text, most)) <= most
+    assert plain(text, most).endswith("…") or plain(text, most) == plain(text)
+
+
 @pytest.mark.parametrize(
     ("text", "shown"),
     [

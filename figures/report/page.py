@@ -4,9 +4,9 @@ Claims first, then Figure 1, then the layers, then the tables with the published
 numbers do not mean.
 """
 
+import html as markup
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from html import escape
 from typing import Any
 
 import polars as pl
@@ -17,6 +17,7 @@ from qevict_diag.figures.report.strip import strip
 from qevict_diag.figures.tables.claims import claimed
 from qevict_diag.figures.tables.formats import html
 from qevict_diag.figures.tables.table import Table
+from qevict_diag.plain import plain
 
 MARKS = {
     claims.HOLDS: ("✓", "holds"),
@@ -125,6 +126,11 @@ LEAD = (
     "One uncompressed run was recorded for each text, the cache policies R1 to R4 were replayed against it, and what "
     "they made inaccessible was weighed with the attention that the uncompressed run went on to pay."
 )
+
+
+def escape(text: str) -> str:
+    """Text that may be others' as HTML: `plain`, and no markup."""
+    return markup.escape(plain(text))
 
 
 def _facts(facts: Mapping[str, str]) -> str:

@@ -24,6 +24,7 @@ from qevict_diag.figures.style import save
 from qevict_diag.figures.tables.claims import checks_table, claims_table
 from qevict_diag.figures.tables.formats import FORMATS, SUFFIXES, defined, render
 from qevict_diag.figures.tables.table import Table
+from qevict_diag.frame_files import write_frame
 from qevict_diag.measure.traces import Measurements
 from qevict_diag.progress import Progress, silent
 from qevict_diag.replay.settings import Settings
@@ -70,7 +71,7 @@ def write(request: Request, found: Found, progress: Progress) -> Reproduction:
     with files.replacing_set(request.out) as folder:
         written = [save(figure, folder / f"{name}.{ending}") for name, figure in drawn.items() for ending in PICTURES]
         written += [file for table in [*judged, *made] for file in write_table(table, folder)]
-        written += [_parquet(frame, folder / f"{name}.parquet") for name, frame in _frames(request, found).items()]
+        written += [write_frame(frame, folder / f"{name}.parquet") for name, frame in _frames(request, found).items()]
         svg = {name: (folder / f"{name}.svg").read_text(encoding="utf-8") for name in drawn}
         names = tuple(file.name for file in written)
         report = page.Report(
@@ -104,12 +105,6 @@ def _frames(request: Request, found: Found) -> dict[str, pl.DataFrame]:
         **{f"measurements-{lengths}": late.frame, f"bytes-{lengths}": late.bytes},
         **judged,
     }
-
-
-def _parquet(frame: pl.DataFrame, path: Path) -> Path:
-    with files.replacing(path) as scratch:
-        frame.write_parquet(scratch)
-    return path
 
 
 def _facts(request: Request, found: Found) -> dict[str, str]:
@@ -158,4 +153,4 @@ def as_json_text(made: Reproduction) -> str:
         "checks": defined(made.evaluated).to_dicts(),
         "files": [str(file) for file in made.files],
     }
-    return json.dumps(content, ensure_ascii=False, indent=1)
+    return json.dumps(content, indent=1)

@@ -6,10 +6,9 @@ from matplotlib.colors import LinearSegmentedColormap
 
 from qevict_diag.analyses.estimates import rows_of
 from qevict_diag.analyses.sweeps import one_group, one_model
-from qevict_diag.figures.style import axes_of, style
+from qevict_diag.figures.style import axes_of, shown_name, style
 from qevict_diag.figures.sweep.points import averages, held
 from qevict_diag.metrics import METRICS
-from qevict_diag.plain import plain
 
 HEAT = LinearSegmentedColormap.from_list("heat", ["#F7FBFF", "#9CC9E6", "#2F7FB5", "#0B3C6F"])
 
@@ -27,7 +26,7 @@ def plot_heatmap(frame: pl.DataFrame, metric: str = "fmm", policy: str = "R3", *
         _ticks(ax, table)
         ax.set_xlabel(across)
         ax.set_ylabel("layer")
-        ax.set_title(f"{plain(policy)}: {METRICS[metric].label}")
+        ax.set_title(f"{shown_name(policy)}: {METRICS[metric].label}", parse_math=False)
         bar = image.get_figure(root=True).colorbar(image, ax=ax, pad=0.03, aspect=30)  # type: ignore[union-attr]
         bar.outline.set_visible(False)
     return ax

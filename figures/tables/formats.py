@@ -10,6 +10,7 @@ import polars as pl
 
 from qevict_diag.errors import InputError
 from qevict_diag.figures.tables.table import Table
+from qevict_diag.frame_files import csv_text
 
 FORMATS = ("md", "csv", "html", "latex", "json")
 
@@ -64,14 +65,14 @@ def markdown(table: Table) -> str:
     heads = [f"{column.spanner}: {column.label}" if column.spanner else column.label for column in table.columns]
     rules = ["---:" if column.numeric else ":---" for column in table.columns]
     body = [_pipes(row) for row in table.cells()]
-    notes = [f"\n{note}" for note in table.notes]
-    return "\n".join([f"**{table.title}**\n", _pipes(heads), _pipes(rules), *body, *notes]) + "\n"
+    notes = [f"\n{_unmarked(note)}" for note in table.notes]
+    return "\n".join([f"**{_unmarked(table.title)}**\n", _pipes(heads), _pipes(rules), *body, *notes]) + "\n"
 
 
 def csv(table: Table) -> str:
     """Write the typed frame; undefined numbers are empty fields, and a list is one field, with semicolons."""
     lists = pl.selectors.by_dtype(pl.List(pl.Float64)).cast(pl.List(pl.String)).list.join(";", ignore_nulls=True)
-    return defined(table.frame).with_columns(lists).write_csv()
+    return csv_text(defined(table.frame).with_columns(lists))
 
 
 def records(table: Table) -> dict[str, Any]:
@@ -92,7 +93,7 @@ def as_json(table: Table) -> str:
 
 
 def _dumped(content: object) -> str:
-    return json.dumps(content, ensure_ascii=False, indent=1, allow_nan=False) + "\n"
+    return json.dumps(content, indent=1, allow_nan=False) + "\n"
 
 
 def html(table: Table) -> str:
@@ -110,7 +111,12 @@ def latex(table: Table) -> str:
 
 
 def _pipes(values: Sequence[str]) -> str:
-    return "| " + " | ".join(value.replace("|", "\\|") for value in values) + " |"
+    return "| " + " | ".join(map(_unmarked, values)) + " |"
+
+
+def _unmarked(text: str) -> str:
+    """Text that is no HTML, no link and no end of a cell in Markdown."""
+    return text.replace("<", "&lt;").replace("](", "]\\(").replace("|", "\\|")
 
 
 def _commands(source: str) -> str:

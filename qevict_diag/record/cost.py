@@ -12,6 +12,7 @@ import torch
 
 from qevict_diag.attention.sums import column_sums
 from qevict_diag.errors import InputError
+from qevict_diag.files import size_in_words
 from qevict_diag.models.stepper import Stepper, input_device, quiet_model, vocabulary
 from qevict_diag.record.options import RecordOptions
 from qevict_diag.record.probe import LayerPlan, probe
@@ -95,7 +96,7 @@ def refuse_full_disk(plan: Plan, out: Path) -> None:
     """InputError when the traces do not fit on the disk."""
     if plan.bytes_total > plan.bytes_free:
         raise InputError(
-            f"{plan.traces} traces need {plan.bytes_total / 1e9:.2f} GB, {out} has {plan.bytes_free / 1e9:.2f} GB; "
+            f"{plan.traces} traces need {size_in_words(plan.bytes_total)}, {out} has {size_in_words(plan.bytes_free)}; "
             "record fewer layers (--layers) or heads (--heads), in fp16 (--store-dtype fp16), or choose another --out"
         )
 

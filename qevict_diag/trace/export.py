@@ -9,6 +9,7 @@ import torch
 
 from qevict_diag import files
 from qevict_diag.errors import InputError
+from qevict_diag.frame_files import write
 from qevict_diag.trace.manifest import layer_file_name
 
 if TYPE_CHECKING:
@@ -50,10 +51,10 @@ def export_parquet(trace: "Trace", out: Path, layers: Sequence[int] | None = Non
     """Write ``prompt_mass.parquet`` and one file of attention rows per layer into the new folder ``out``."""
     names = ["prompt_mass.parquet"]
     with files.new_folder(out) as folder:
-        mass_frame(trace).write_parquet(folder / names[0])
+        write(mass_frame(trace), folder / names[0])
         for number in trace.layers if layers is None else layers:
             names.append(Path(layer_file_name(number)).with_suffix(".parquet").name)
-            attention_frame(trace, number).write_parquet(folder / names[-1])
+            write(attention_frame(trace, number), folder / names[-1])
     return [out / name for name in names]
 
 
