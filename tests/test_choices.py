@@ -107,6 +107,7 @@ def _missed(one, ranking):
     ("name", "check"),
     [
         ("R3(scope=head)", lambda one: one.scope == "head"),
+        ("R3(window=4)", lambda one: (one.grain, one.base) == (4, "R3(window=4)")),
         ("R3(allotment=pooled)", lambda one: one.allotment == Pooled()),
         ("R3(schedule=prompt)", lambda one: one.schedule.prompt_only),
         ("R1(prompt_tail=8)", lambda one: (one.grain, one.quantizer, one.protected.prompt_tail) == (1, None, 8)),

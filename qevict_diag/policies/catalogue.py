@@ -21,7 +21,7 @@ from qevict_diag.policies.estimators.observation import ObservationWindow
 from qevict_diag.policies.estimators.persistence import Persistence
 from qevict_diag.policies.estimators.random import RandomRanking
 from qevict_diag.policies.estimators.value_weighted import ValueWeighted
-from qevict_diag.policies.names import Call, PolicyName, base_of, bind, call, parse
+from qevict_diag.policies.names import Call, PolicyName, base_of, bind, call, parse, shortened
 from qevict_diag.policies.oracles.foresight import DistortionAware, FreeRecall, HorizonOracle, Irreversible
 from qevict_diag.policies.policy import Policy, Protected, Scope
 from qevict_diag.policies.ranking import Ranking
@@ -129,8 +129,8 @@ def _estimator(called: Call) -> tuple[Call, Ranking]:
     kind = estimator_class(called.name)
     usual = kind()
     defaults = {field.name: getattr(usual, field.name) for field in fields(kind)}  # type: ignore[arg-type]
-    short, values = bind(called, defaults)
-    return short, kind(**values)
+    named, values = bind(called, defaults)
+    return shortened(named, next(iter(defaults), None)), kind(**values)
 
 
 def _maker(name: str) -> Maker:

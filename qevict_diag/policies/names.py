@@ -9,7 +9,7 @@ NAME[estimator(parameter=value, ...)]    R3[observation(queries=16,kernel=7)]
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import Any
 
@@ -80,10 +80,9 @@ def call(text: str) -> Call:
 
 
 def bind(called: Call, defaults: Mapping[str, Any]) -> tuple[Call, dict[str, Any]]:
-    """The call in its shortest form, and its arguments as values of the types that the defaults have.
+    """The call with every parameter named, and its arguments as values of the types that the defaults have.
 
-    A lone first parameter is printed as ``NAME:value``. InputError for a parameter that does not exist, is set twice or
-    is of another type.
+    InputError for a parameter that does not exist, is set twice or is of another type.
     """
     first = next(iter(defaults), None)
     if called.arguments and first is None:
@@ -93,8 +92,13 @@ def bind(called: Call, defaults: Mapping[str, Any]) -> tuple[Call, dict[str, Any
     if unknown or len(dict(named)) < len(named):
         raise InputError(f"{called}: {called.name} takes {', '.join(defaults)}, each once")
     values = {key: _value(called, key, text, defaults[key]) for key, text in named if key is not None}
-    short = len(named) == 1 and named[0][0] == first
-    return Call(called.name, ((None, named[0][1]),) if short else tuple(named)), values
+    return Call(called.name, tuple(named)), values
+
+
+def shortened(called: Call, first: str | None) -> Call:
+    """``NAME:value`` where only the ``first`` parameter is set; how estimators are printed, and policies are not."""
+    lone = len(called.arguments) == 1 and called.arguments[0][0] == first
+    return replace(called, arguments=((None, called.arguments[0][1]),)) if lone else called
 
 
 def _value(called: Call, key: str, text: str, default: Any) -> Any:
