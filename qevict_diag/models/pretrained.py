@@ -2,7 +2,6 @@
 
 import json
 import os
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -22,13 +21,13 @@ def load_weights(name: str, options: dict[str, Any], origin: dict[str, Any]) -> 
 
     ModelError when there is none, it is no decoder, or its weights are not whole.
     """
-    if not is_folder(name) and (name.startswith((".", "/", "~")) or os.path.lexists(name)):
-        raise ModelError(f"{name} is no model folder; {_choices()}")
+    _refuse_no_folder(name)
     adapter = adapter_config(name, origin["revision"])
     if adapter is None:
         return _load_checked(name, options, origin)
     _refuse_unusable_adapter(name)
     base = base_of(adapter)
+    _refuse_no_folder(base)
     model, notes = _load_checked(base, options, origin | {"revision": None})
     with quiet_transformers() as said, explained(f"adapter {name!r}", said):
         info = model.load_adapter(name, adapter_kwargs={"revision": origin["revision"]})
@@ -38,13 +37,23 @@ def load_weights(name: str, options: dict[str, Any], origin: dict[str, Any]) -> 
 
 
 def load_tokenizer(name: str, origin: dict[str, Any]) -> Any:
-    """The tokenizer of a folder or hub id; None for a folder of bare weights, which takes --tokens."""
+    """The tokenizer of a folder or hub id, an adapter's or its base's; None for bare weights, which take --tokens."""
+    if is_folder(name) and not _tokenizer_files(Path(name)):
+        adapter = adapter_config(name)
+        return None if adapter is None else load_tokenizer(base_of(adapter), origin | {"revision": None})
+    try:
+        return _load_tokenizer(name, origin)
+    except ModelError:
+        copy = local_copy(name, origin["revision"])
+        if copy is not None and not _tokenizer_files(copy):  # a hub id without one, which is known only now
+            return None
+        raise
+
+
+def _load_tokenizer(name: str, origin: dict[str, Any]) -> Any:
     from transformers import AutoTokenizer
 
-    files = [file for pattern in TOKENIZER_FILES for file in Path(name).glob(pattern)] if is_folder(name) else []
-    if is_folder(name) and not files:
-        return None
-    needs = missing_packages("sentencepiece", "google.protobuf") if _needs_sentencepiece(files) else []
+    needs = missing_packages("sentencepiece", "google.protobuf") if _needs_sentencepiece(name, origin) else []
     advice = "repair it, or remove its files and give token ids with --tokens"
     if needs:
         advice = f"it may need packages that are not installed: pip install {' '.join(needs)}"
@@ -54,6 +63,17 @@ def load_tokenizer(name: str, origin: dict[str, Any]) -> Any:
     if not tried:
         raise ModelError(f"the tokenizer of {name!r} has no vocabulary; {advice}")
     return tokenizer
+
+
+def local_copy(name: str, revision: str | None) -> Path | None:
+    """The folder of a model: its own, or that of a hub id in the local cache; None when it was never fetched."""
+    from huggingface_hub import try_to_load_from_cache
+
+    if is_folder(name):
+        return Path(name)
+    with explained(_called(name)):
+        found = try_to_load_from_cache(name, "config.json", revision=revision)
+    return Path(found).parent if isinstance(found, str) else None
 
 
 def adapter_config(name: str, revision: str | None = None) -> Path | None:
@@ -122,6 +142,12 @@ def _class_for(name: str, origin: dict[str, Any]) -> Any:
     raise ModelError(f"{name} is no model that writes text ({kind}); only decoder models can be recorded")
 
 
+def _refuse_no_folder(name: str) -> None:
+    """ModelError for a path, which no hub id is, where no folder is."""
+    if not is_folder(name) and (name.startswith((".", "/", "~")) or os.path.lexists(name)):
+        raise ModelError(f"{name} is no model folder; {_choices()}")
+
+
 def _refuse_no_model(name: str) -> None:
     """ModelError for a folder that is worth no attempt: without a config, or with files that are not fetched."""
     folder = Path(name)
@@ -134,8 +160,14 @@ def _refuse_no_model(name: str) -> None:
         raise ModelError(f"{name} is no model folder, it has no config.json; {hint}")
 
 
-def _needs_sentencepiece(files: Sequence[Path]) -> bool:
-    names = {file.name for file in files}
+def _tokenizer_files(folder: Path) -> list[Path]:
+    return [file for pattern in TOKENIZER_FILES for file in folder.glob(pattern)]
+
+
+def _needs_sentencepiece(name: str, origin: dict[str, Any]) -> bool:
+    """Whether the tokenizer is there as a sentencepiece model alone."""
+    copy = local_copy(name, origin["revision"])
+    names = {file.name for file in _tokenizer_files(copy)} if copy is not None else set()
     return "tokenizer.json" not in names and any(name.endswith(".model") for name in names)
 
 
