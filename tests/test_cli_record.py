@@ -176,6 +176,18 @@ def test_plan_refuses_what_the_recording_would(run, model, tokens, tmp_path):
     assert "need a CUDA device" in err
 
 
+def test_plan_refuses_positions_that_the_model_does_not_have(run, tokens, tmp_path):
+    build("gpt2").save_pretrained(tmp_path / "gpt2")
+    words = ["--model", tmp_path / "gpt2", "--tokens", tokens, "--prefill", 24, "--out", tmp_path / "t", "--plan"]
+    assert run("record", *words, "--decode", 232)[0] == 0
+    code, _, err = run("record", *words, "--decode", 233)
+    assert code == 1
+    assert (
+        err
+        == "error: prompt and continuation need 257 positions, GPT2LMHeadModel has 256; lower --prefill or --decode\n"
+    )
+
+
 def test_verify_takes_a_folder_of_traces(run, model, tokens, tmp_path):
     words = ["--model", model, "--tokens", tokens, "--prefill", 24, "--decode", 6, "--quiet"]
     assert run("record", *words, "--out", tmp_path / "t")[0] == 0
