@@ -6,7 +6,6 @@ the default first. `Readings().label()` is empty; any other choice names itself,
 
 from collections.abc import Iterable
 from dataclasses import dataclass, fields, replace
-from typing import Literal
 
 from qevict_diag.errors import ReadingError
 
@@ -86,7 +85,7 @@ class Readings:
     lag: str = "endpoint"
     score_start: str = "all"
     score_age: str = "sums"
-    levels: Literal["end_points", "bin_centres", "clipped"] = "end_points"
+    levels: str = "end_points"
 
     def __post_init__(self) -> None:
         for reading in READINGS:

@@ -13,20 +13,25 @@ at the centres of 2^b bins, ``scale = (max - min) / 2^b``, ``code = floor``, ``x
 """
 
 from math import prod
-from typing import Literal
 
 import torch
 from torch import Tensor
 
+from qevict_diag.errors import InputError
 from qevict_diag.quantizers.codes import Codes, pack, unpack
 
-Levels = Literal["end_points", "bin_centres", "clipped"]
+LEVELS = ("end_points", "bin_centres", "clipped")
 FP16_MAX = torch.finfo(torch.float16).max
 TOKEN_AXIS, CHANNEL_AXIS = -2, -1
 
 
-def quantize(x: Tensor, axis: int, bits: int, levels: Levels = "end_points") -> Codes:
-    """Quantize windows ``x`` [..., Ω, channel] with one (scale, zero) per group along ``axis`` (-2 keys, -1 values)."""
+def quantize(x: Tensor, axis: int, bits: int, levels: str = "end_points") -> Codes:
+    """Quantize windows ``x`` [..., Ω, channel] with one (scale, zero) per group along ``axis`` (-2 keys, -1 values).
+
+    InputError for ``levels`` that are not in `LEVELS`.
+    """
+    if levels not in LEVELS:
+        raise InputError(f"levels {levels!r}: allowed are {', '.join(LEVELS)}")
     x = x.float()
     low, high = x.amin(axis, keepdim=True), x.amax(axis, keepdim=True)
     steps = 2**bits - 1 if levels == "end_points" else 2**bits

@@ -11,7 +11,7 @@ from typing import ClassVar, final
 from torch import Tensor
 
 from qevict_diag.quantizers.codes import Codes
-from qevict_diag.quantizers.minmax import CHANNEL_AXIS, TOKEN_AXIS, Levels, dequantize, quantize
+from qevict_diag.quantizers.minmax import CHANNEL_AXIS, TOKEN_AXIS, dequantize, quantize
 from qevict_diag.quantizers.quantizer import Quantizer
 from qevict_diag.readings import Readings
 
@@ -28,7 +28,7 @@ class WindowMinMax(Quantizer):
     source: ClassVar[str] = "QEvict"
 
     bits: int | None = None
-    levels: Levels = "end_points"
+    levels: str = "end_points"
 
     def keys(self, windows: Tensor) -> Codes:
         """One (scale, zero) per channel and window."""
