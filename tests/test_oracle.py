@@ -1,4 +1,4 @@
-"""The oracles against brute force, an independent linear program, and the laws of edge-cases.md."""
+"""The oracles against brute force, an independent linear program, and the laws of definitions.md, section 14."""
 
 import itertools
 from fractions import Fraction
@@ -195,7 +195,7 @@ def test_distortion_aware_equals_brute_force(case, history, costs, rho):
 
 
 def test_attention_mass_alone_puts_everything_into_the_quantized_tier():
-    """With ρ = 1 the bytes of 116 tokens hold 56 INT2 windows of 8 tokens, not 35 (edge-cases.md)."""
+    """With ρ = 1 the bytes of 116 tokens hold 56 INT2 windows of 8 tokens, not 35 (definitions.md, section 14)."""
     history, full, low = 59392, 4096, 1056
     gain, exists = np.random.default_rng(0).random((1, 91)), np.ones((1, 91), bool)
     assert distortion_aware(gain, exists, history, full, low, 1.0).kept.sum() == 56

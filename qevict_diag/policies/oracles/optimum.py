@@ -1,4 +1,4 @@
-"""Oracles for Future Missed Mass: what the best eviction with full foresight would have kept (edge-cases.md).
+"""Oracles for Future Missed Mass: what the best eviction with full foresight would keep (definitions.md, section 14).
 
 With m_r(i) = Σ_{t in horizon of r} A[t, i] / D_r, the share of event r's horizon that falls on unit i (a token or a
 window), and D_r independent of the policy,
@@ -70,10 +70,10 @@ def irreversible(gain: ArrayLike, exists: ArrayLike, capacity: ArrayLike) -> Boo
     max Σ_{r,i} m_r(i) x[r,i]  with x[r+1,i] <= x[r,i] once i exists, Σ_i x[r,i] <= k_r
 
     A unit is admitted at the event from which it exists or never. Arguments as in `free_recall`; ``exists`` must not
-    end once it has begun. Exact: the problem is a flow of k_r slots through the events (edge-cases.md), so its optimum
-    is integral, and successive best paths reach it (`_SlotFlow`). Gains are rounded to multiples of 2^-b of the
-    largest one, b = 33 at 256 events, so that all sums are exact. Greedy rules (next horizon, remaining sum) are not
-    optimal.
+    end once it has begun. Exact: the problem is a flow of k_r slots through the events (definitions.md, section 14), so
+    its optimum is integral, and successive best paths reach it (`_SlotFlow`). Gains are rounded to multiples of 2^-b of
+    the largest one, b = 33 at 256 events, so that all sums are exact. Greedy rules (next horizon, remaining sum) are
+    not optimal.
     """
     gain, exists, capacity = _checked(gain, exists, capacity)
     if (exists[:-1] & ~exists[1:]).any():
