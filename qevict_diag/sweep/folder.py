@@ -31,6 +31,7 @@ from qevict_diag.trace.strict_json import parse_object
 
 FORMAT, VERSION = "qevict-sweep", 1
 MANIFEST, LOCK = "sweep.json", ".lock"
+CHANGED = f" ({MANIFEST} was changed after it was written; delete it to continue its sweep, finished parts are kept)"
 SWEPT: dict[str, pl.DataType] = {"swept_reading": pl.String()}
 SWEPT_ROWS: dict[str, pl.DataType] = {**MEASUREMENTS, **SWEPT}
 SWEPT_BYTES: dict[str, pl.DataType] = {"model": pl.String(), **BYTES, **SWEPT}
@@ -98,10 +99,7 @@ class SweepFolder:
         found = self._described()
         parts, grid = found.get("parts"), found.get("grid")
         if found.get("checksum") != checksum(found):
-            raise SweepError(
-                f"{self.path / MANIFEST} was changed after it was written; delete it and give the same sweep again, "
-                "finished parts are kept"
-            )
+            raise SweepError(f"{self.path / MANIFEST} cannot be read{CHANGED}")
         if not isinstance(grid, dict) or not _distinct_names(parts):
             raise SweepError(f"{self.path / MANIFEST} lists no grid, or a part twice; sweep anew into another folder")
         return found
@@ -111,13 +109,14 @@ class SweepFolder:
         text = _signed({"format": FORMAT, "version": VERSION, **manifest}, indent=1)
         if (self.path / MANIFEST).exists():
             found = self._described()
+            changed = found.get("checksum") != checksum(found)
             differing = _differences(found, json.loads(text))
             if differing:
                 raise SweepError(
                     f"{self.path} holds a sweep of other {' and '.join(differing)}; give another --out, or the same "
-                    "sweep to continue it"
+                    f"sweep to continue it{CHANGED if changed else ''}"
                 )
-            if found.get("checksum") == checksum(found):
+            if not changed:
                 return
         files.write_text(self.path / MANIFEST, text)
 
