@@ -1,5 +1,8 @@
 """`qevict-diag policies | metrics`: what there is, one line each."""
 
+from collections.abc import Callable
+from typing import Any
+
 from qevict_diag.cli import options
 
 
@@ -10,15 +13,18 @@ def policies(as_json: options.AsJson = False) -> None:
     from qevict_diag.cli.show import print_frame
     from qevict_diag.policies.catalogue import estimator_class, estimator_names, policy, policy_names
 
-    known = [
-        {"name": one.name, "kind": "policy", "window": one.grain, "summary": one.summary, "source": one.source}
-        for one in map(policy, policy_names())
-    ]
+    def of_policy(name: str) -> dict[str, Any]:
+        one = policy(name)
+        return {"name": one.name, "window": one.grain, "summary": one.summary, "source": one.source}
+
+    known = [{"kind": "policy", **_entry(name, of_policy)} for name in policy_names()]
     known += [
-        {"name": f"R3[{name}]", "kind": "estimator", "summary": _first_sentence(estimator_class(name))}
+        {"kind": "estimator", **_entry(name, lambda one: {"summary": _first_sentence(estimator_class(one))})}
+        | {"name": f"R3[{name}]"}
         for name in estimator_names()
     ]
-    print_frame(pl.DataFrame(known, schema_overrides={"window": pl.Int32}), as_json=as_json)
+    columns = {"name": pl.String, "kind": pl.String, "window": pl.Int32, "summary": pl.String, "source": pl.String}
+    print_frame(pl.DataFrame(known, schema=columns), as_json=as_json)
 
 
 def metrics(as_json: options.AsJson = False) -> None:
@@ -29,8 +35,18 @@ def metrics(as_json: options.AsJson = False) -> None:
     from qevict_diag.metrics import metric, metric_names
 
     told = ("name", "summary", "unit", "better")
-    known = [{key: getattr(metric(name), key) for key in told} for name in metric_names()]
-    print_frame(pl.DataFrame(known), as_json=as_json)
+    known = [_entry(name, lambda one: {key: getattr(metric(one), key) for key in told}) for name in metric_names()]
+    print_frame(pl.DataFrame(known, schema=dict.fromkeys(told, pl.String)), as_json=as_json)
+
+
+def _entry(name: str, describe: Callable[[str], dict[str, Any]]) -> dict[str, Any]:
+    """What is told about a name; of one that another package has announced in vain, why it cannot be used."""
+    from qevict_diag.errors import InputError
+
+    try:
+        return describe(name)
+    except InputError as error:
+        return {"name": name, "summary": str(error)}
 
 
 def _first_sentence(cls: type) -> str:

@@ -28,7 +28,7 @@ METRICS: dict[str, Metric] = {
 
 def metric(name: str) -> Metric:
     """The metric called ``name``, built in or announced; InputError when there is none."""
-    return plugins.find("metric", name, METRICS, METRIC_POINTS)
+    return plugins.find("metric", name, METRICS, METRIC_POINTS, lambda found: isinstance(found, Metric))
 
 
 def metric_names() -> tuple[str, ...]:

@@ -24,7 +24,7 @@ from qevict_diag.policies.estimators.value_weighted import ValueWeighted
 from qevict_diag.policies.names import Call, PolicyName, base_of, bind, call, parse, shortened
 from qevict_diag.policies.oracles.foresight import DistortionAware, FreeRecall, HorizonOracle, Irreversible
 from qevict_diag.policies.policy import Policy, Protected, Scope
-from qevict_diag.policies.ranking import Ranking
+from qevict_diag.policies.ranking import Ranking, is_ranking
 from qevict_diag.policies.schedule import AFTER_PROMPT, EVERY_WINDOW, Schedule
 
 ESTIMATORS: dict[str, type[Ranking]] = {
@@ -122,7 +122,7 @@ def estimator_names() -> tuple[str, ...]:
 
 def estimator_class(name: str) -> type[Ranking]:
     """The class of an estimator; InputError when there is none."""
-    return plugins.find("estimator", name, ESTIMATORS, ESTIMATOR_POINTS)
+    return plugins.find("estimator", name, ESTIMATORS, ESTIMATOR_POINTS, is_ranking)
 
 
 def _estimator(called: Call) -> tuple[Call, Ranking]:
@@ -133,9 +133,16 @@ def _estimator(called: Call) -> tuple[Call, Ranking]:
     return shortened(named, next(iter(defaults), None)), kind(**values)
 
 
+def _makes_policies(found: Any) -> bool:
+    """Whether this is a policy, or a function whose parameters all have defaults and whose result is one."""
+    if isinstance(found, Policy) or not inspect.isfunction(found):
+        return isinstance(found, Policy)
+    return len(_parameters(found)) == len(inspect.signature(found).parameters) and isinstance(found(), Policy)
+
+
 def _maker(name: str) -> Maker:
     """What makes a policy from its parameters; one that is announced as it is takes those of a condition."""
-    found = METHODS.get(name) or plugins.find("policy", name, POLICIES, POLICY_POINTS)
+    found = METHODS.get(name) or plugins.find("policy", name, POLICIES, POLICY_POINTS, _makes_policies)
     return partial(chosen, found) if isinstance(found, Policy) else found
 
 

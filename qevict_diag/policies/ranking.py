@@ -8,6 +8,7 @@ A third party adds one by subclassing `Estimator` and announcing it in the entry
 """
 
 from abc import ABC, abstractmethod
+from dataclasses import MISSING, fields, is_dataclass
 from typing import Any, ClassVar
 
 from torch import Tensor
@@ -58,10 +59,17 @@ class Split(ABC):
 Ranking = Estimator | Foresight | Split
 
 
+def is_ranking(found: Any) -> bool:
+    """Whether this is a ranking's class whose parameters all have defaults, as names need it."""
+    made = isinstance(found, type) and issubclass(found, (Estimator, Foresight, Split)) and is_dataclass(found)
+    return made and all(one.default is not MISSING or one.default_factory is not MISSING for one in fields(found))
+
+
 def checked(score: Tensor, shape: tuple[int, ...], name: str) -> Tensor:
     """A ranking's ``score`` if it is one number for each window; InputError otherwise, naming the ranking."""
-    if tuple(score.shape) != shape:
-        raise InputError(f"ranking {name} gave scores of shape {list(score.shape)}; {list(shape)} is needed")
+    if not isinstance(score, Tensor) or tuple(score.shape) != shape:
+        given = f"shape {list(score.shape)}" if isinstance(score, Tensor) else f"type {type(score).__name__}"
+        raise InputError(f"ranking {name} gave scores of {given}; shape {list(shape)} is needed")
     if bool(score.isnan().any()):
         raise InputError(f"ranking {name} gave scores that are not numbers (NaN); nothing can be ranked by them")
     return score

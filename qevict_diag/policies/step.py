@@ -71,7 +71,8 @@ def begin(rules: Rules, view: Prompt | Future) -> CacheState:
     ranking, readings = rules.policy.ranking, rules.readings
     shape, device = (len(view.layers.numbers), rules.units, rules.grid.count), view.device
     if isinstance(view, Future):
-        importance = ranking.tiers(view, rules.capacity) if isinstance(ranking, Split) else ranking.scores(view)
+        all_events = ranking.tiers(view, rules.capacity) if isinstance(ranking, Split) else ranking.scores(view)
+        importance = checked(all_events, (*shape[:2], rules.grid.events, shape[2]), type(ranking).__name__)
         return CacheState(view.layers, Assignment.initial(shape, device), importance, rules.protected.to(device))
     late = readings.newcomer_history == "local_exit" and ranking.sums
     aged = readings.score_age == "per_query" and ranking.sums
