@@ -1,6 +1,7 @@
 """Random in-memory traces: what the recorder would write for a model with random queries and keys."""
 
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 import torch
@@ -48,7 +49,7 @@ def random_trace(
     rotary_dim: int | None = None,
     spread: float = 2.0,
     name: str = "random",
-    **spec: object,
+    **spec: Any,
 ) -> MemoryTrace:
     """Random keys with outlier channels and drifting queries, their exact column sums and normalizers in float64."""
     generator = torch.Generator().manual_seed(seed)
@@ -56,7 +57,7 @@ def random_trace(
     rotary_dim = head_dim if rotary_dim is None else rotary_dim
     parts = []
     for layer in range(layers):
-        kind = {"rope": "r0", "rope_style": style, "rotary_dim": rotary_dim} if style else {}
+        kind: dict[str, Any] = {"rope": "r0", "rope_style": style, "rotary_dim": rotary_dim} if style else {}
         one = AttentionSpec(layer=layer, scaling=spread / head_dim**0.5, **kind, **spec)
         parts.append(_random_layer(one, shape, generator))
     return MemoryTrace(shape, tuple(parts), name)
@@ -69,7 +70,7 @@ def _random_layer(spec: AttentionSpec, shape: TraceShape, generator: torch.Gener
     drift = torch.randn(shape.heads, length, width, generator=generator).cumsum(1) / 4
     query = torch.randn(shape.heads, length, width, generator=generator) + drift.tanh()
     cos = sin = None
-    if spec.rope is not None:
+    if spec.rope_style is not None:
         cos, sin = _tables(length, spec.rotary_dim, spec.rope_style)
         key = rope.rotate(key, cos, sin, spec.rope_style)
         query = rope.rotate(query, cos, sin, spec.rope_style)
