@@ -5,15 +5,28 @@ import json
 import pytest
 
 from qevict_diag.errors import InputError
+from qevict_diag.models.load import load
 from qevict_diag.texts.read import read_text, read_tokens
 from qevict_diag.texts.source import Source, built_in, slug, unique_names
 
 
-def test_there_are_two_articles_of_prose():
+def test_there_are_eight_articles_of_prose():
     articles = built_in()
-    assert len(articles) == 2
+    assert len({article.sha256 for article in articles}) == 8
     for article in articles:
-        assert len(article.text.split()) > 1000
+        assert len(article.text.split()) > 1700  # more than 1,280 tokens of any tokenizer
+
+
+def test_articles_by_name():
+    assert [article.name for article in built_in("the-eel", "the-eddystone")] == ["the-eddystone", "the-eel"]
+    with pytest.raises(InputError, match="no built-in article the-heron; there are harbour"):
+        built_in("the-eel", "the-heron")
+
+
+@pytest.mark.model
+def test_every_article_fills_the_longest_setting():
+    tokenizer = load("smollm2-135m").tokenizer
+    assert all(len(tokenizer(article.text)["input_ids"]) >= 1400 for article in built_in())
 
 
 def test_text_file(tmp_path):

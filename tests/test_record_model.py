@@ -21,7 +21,9 @@ def loaded():
 @pytest.fixture(scope="module")
 def traces(loaded, tmp_path_factory):
     out = tmp_path_factory.mktemp("traces")
-    paths = record(loaded.model, loaded.tokenizer, built_in(), OPTIONS, out=out, identity=loaded.identity)
+    paths = record(
+        loaded.model, loaded.tokenizer, built_in("the-eddystone", "the-eel"), OPTIONS, out=out, identity=loaded.identity
+    )
     return [Trace.open(path) for path in paths]
 
 
