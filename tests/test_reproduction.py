@@ -1,6 +1,7 @@
 """The whole path on a tiny model: traces are recorded once, everything is written, a wrong trace is refused."""
 
 import json
+import re
 from dataclasses import replace
 from types import SimpleNamespace
 
@@ -191,4 +192,5 @@ def test_reproduce_asks_for_what_it_was_told(monkeypatch, tmp_path, made):
     assert (asked[0].continuation, asked[0].out) == ("teacher", tmp_path)
     assert asked[0].sources == built_in()
     assert "III-b" in done.stdout
+    assert re.search(r"P10 - P01, R3, lag 1 = [-\d.e]+ \[[-\d.e]+, [-\d.e]+\]", " ".join(done.stdout.split()))
     assert "index.html" in done.stdout

@@ -117,5 +117,11 @@ def test_the_command_lists_without_traces_and_tests_with_them(tmp_path):
     assert tested.exit_code == 0, tested.output
     assert "(defaults)" in tested.output
     assert "N lag=first_passage" in tested.output
+    one = CliRunner().invoke(app, ["readings", str(next(tmp_path.iterdir())), *chosen, "--quiet"])
+    assert one.exit_code == 0, one.output
+    first = next(line for line in one.output.splitlines() if "(defaults)" in line).split()
+    assert {"(+)", "(-)"} & set(first)  # one article decides nothing, but its estimates have signs
+    assert "?" not in first
+    assert "under 1 of 1 readings (n = 1)" in one.output
     as_json = CliRunner().invoke(app, ["readings", str(tmp_path), *chosen, "--quiet", "--json"])
     assert pl.read_json(as_json.stdout.encode()).height == 24
