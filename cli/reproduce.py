@@ -11,14 +11,6 @@ if TYPE_CHECKING:
     from qevict_diag.figures.report.write import Reproduction
     from qevict_diag.replay.settings import Settings
 
-COLORS = {
-    "holds": "green",
-    "does not hold": "red",
-    "no difference": "cyan",
-    "undecided": "yellow",
-    "not measured": "dim",
-}
-
 
 @options.with_settings("min_inactive", "device")
 def reproduce(
@@ -53,19 +45,15 @@ def reproduce(
 
 
 def _print(made: "Reproduction", out: Path) -> None:
+    """Print each claim with its verdict, n and intervals, and what the readings make of it; then warnings and files."""
     from qevict_diag.analyses.claims.verdicts import summary
-    from qevict_diag.cli.show import say, say_table
+    from qevict_diag.cli.show import say
 
-    heads = ("claim", "verdict", "n", "what the paper says", f"on {made.model}")
-    rows = [
-        (
-            *(row["claim"], row["verdict"], str(row["n"])),
-            [row["text"], *([row["readings"]] if row["readings"] else [])],
-            (row["evidence"] or row["numbers"]).split("; "),
-        )
-        for row in summary(made.evaluated, made.compared).iter_rows(named=True)
-    ]
-    say_table(heads, rows, colors=COLORS)
+    for row in summary(made.evaluated, made.compared).iter_rows(named=True):
+        say(f"{row['claim']:<6} {row['verdict']:<13} n = {row['n']}  {row['text']}")
+        beside = [row[name] for name in ("readings", "remark") if row[name]]
+        for told in (*(row["evidence"] or row["numbers"]).split("; "), *beside):
+            say(f"       {told}")
     for warning in made.warnings:
         say()
         say(warning)

@@ -192,5 +192,6 @@ def test_reproduce_asks_for_what_it_was_told(monkeypatch, tmp_path, made):
     assert (asked[0].continuation, asked[0].out) == ("teacher", tmp_path)
     assert asked[0].sources == built_in()
     assert "III-b" in done.stdout
-    assert re.search(r"P10 - P01, R3, lag 1 = [-\d.e]+ \[[-\d.e]+, [-\d.e]+\]", " ".join(done.stdout.split()))
+    assert re.search(r"FMM\(R1\) - FMM\(R2\) = [-\d.e]+ \[[-\d.e]+, [-\d.e]+\]\n", done.stdout)
+    assert "n = 2" in done.stdout
     assert "index.html" in done.stdout

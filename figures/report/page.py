@@ -94,6 +94,8 @@ class Report:
     facts: Mapping[str, str] = field(default_factory=dict)
     files: Sequence[str] = ()
     warnings: Sequence[str] = ()
+    judged: str = ""  # what the verdicts rest on
+    shown: str = ""  # what figure and tables are of
 
 
 def page(report: Report) -> str:
@@ -106,11 +108,13 @@ def page(report: Report) -> str:
         _facts(report.facts),
         *(f'<p class="warning">{escape(warning)}</p>' for warning in report.warnings),
         "<h2>The paper's twelve claims</h2>",
+        _small(f"Verdicts rest on {report.judged}: the texts' own words." if report.judged else ""),
         _tally(claimed_),
         _claims(claimed_, report.evaluated),
         _figure("Figure 1", report.figure_svg, CAPTION),
         _figure("Layer by layer", report.layers_svg, LAYERS) if report.layers_svg else "",
-        "<h2>Tables 14 to 18</h2>",
+        "<h2>Tables 14 to 18, and the worst heads</h2>",
+        _small(f"Figures and tables are of {report.shown}." if report.shown else ""),
         *(f'<div class="table">{html(table)}</div>' for table in report.tables),
         f"<h2>What the numbers mean, and what they do not</h2>{MEANING}",
         _files(report.files),
@@ -145,6 +149,10 @@ def _fact(name: str, lines: Sequence[str]) -> str:
 
 def _figure(title: str, svg: str, caption: str) -> str:
     return f"<h2>{title}</h2><figure>{_inline(svg)}<figcaption>{caption}</figcaption></figure>"
+
+
+def _small(told: str) -> str:
+    return f'<p class="small">{escape(told)}</p>' if told else ""
 
 
 def _tally(summary: pl.DataFrame) -> str:

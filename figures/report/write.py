@@ -77,6 +77,8 @@ def write(request: Request, found: Found, progress: Progress) -> Reproduction:
         report = page.Report(
             *(model, svg["figure1"], evaluated, made, svg["layers"], found.compared),
             *(_facts(request, found), names, loops(found.traces)),
+            judged="; ".join(map(request.of, request.judged)),
+            shown="; ".join(map(request.of, (request.diagnostic, request.promotion))),
         )
         files.write_text(folder / "index.html", page.page(report))
     progress("writing", 1, 1)
@@ -96,7 +98,7 @@ def write_table(table: Table, folder: Path) -> list[Path]:
 
 
 def _frames(request: Request, found: Found) -> dict[str, pl.DataFrame]:
-    """Measurements and byte use of the figure and the tables, and measurements behind the verdicts, by file name."""
+    """Measurements and byte use of the figure and the tables, and what the verdicts rest on, by file name."""
     early, late = (found.measured[setting] for setting in (request.diagnostic, request.promotion))
     lengths = request.promotion.lengths
     judged = {f"verdicts-{setting.lengths}": found.measured[setting].frame for setting in request.judged}
@@ -104,6 +106,7 @@ def _frames(request: Request, found: Found) -> dict[str, pl.DataFrame]:
         **{"measurements": early.frame, "bytes": early.bytes},
         **{f"measurements-{lengths}": late.frame, f"bytes-{lengths}": late.bytes},
         **judged,
+        **({} if found.compared is None else {"readings": found.compared}),
     }
 
 
@@ -115,8 +118,6 @@ def _facts(request: Request, found: Found) -> dict[str, str]:
     return {
         "model": f"{model.get('id')} ({model.get('architecture')}, {model.get('dtype')})",
         "weights, SHA-256": str(model.get("weights_sha256"))[:16],
-        "figure and tables from": "; ".join(map(request.of, shown)),
-        "verdicts from": "; ".join(map(request.of, judged)),
         "intervals": "95%, t over articles (jackknife), layers a full set",
         "settings": _told(request.settings),
         "software": ", ".join(f"{name} {version}" for name, version in (first.get("software") or {}).items()),
