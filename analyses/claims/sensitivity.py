@@ -15,7 +15,7 @@ from qevict_diag.analyses.claims.verdicts import LETTERS, summary
 from qevict_diag.analyses.observation3 import after_exit
 from qevict_diag.errors import InputError
 from qevict_diag.frames import MEASUREMENTS
-from qevict_diag.measure.traces import measure
+from qevict_diag.measure.traces import Wanted, measure_each
 from qevict_diag.metrics import METRICS
 from qevict_diag.policies.catalogue import policies
 from qevict_diag.progress import Progress, part_of, silent
@@ -141,22 +141,34 @@ def _measure_all(
     window: int | None,
     progress: Progress,
 ) -> Iterator[tuple[str, Frames]]:
-    """Measure what each reading needs, one after another."""
-    todo = [(label, {setting: needed(label, traces[setting], setting) for setting in traces}) for label in labels]
-    total, done = sum(part.layers for _, parts in todo for part in parts.values()), 0
-    for label, parts in todo:
-        under, frames = replace(settings, readings=_readings(label)), {}
-        for setting, part in parts.items():
-            frames[setting] = _measured(part, under, window, part_of(progress, STAGE, done, total))
-            done += part.layers
-        yield label, frames
+    """Measure what each reading needs: all of them on one stream of masses, so that logits are computed once."""
+    total, done, found = sum(len(trace.layers) for some in traces.values() for trace in some), 0, {}
+    for setting, some in traces.items():
+        found[setting] = _measured(some, setting, settings, labels, window, part_of(progress, STAGE, done, total))
+        done += sum(len(trace.layers) for trace in some)
+    for label in labels:
+        yield label, {setting: found[setting][label] for setting in traces}
 
 
-def _measured(part: Needed, settings: Settings, window: int | None, progress: Progress) -> pl.DataFrame:
-    if not part.traces or not part.metrics:
-        return pl.DataFrame(schema=MEASUREMENTS)
-    chosen = policies(part.policies, window=window)
-    return measure(part.traces, chosen, part.metrics, settings, progress=progress).frame
+def _measured(
+    traces: Sequence[Recorded],
+    setting: Setting,
+    settings: Settings,
+    labels: Sequence[str],
+    window: int | None,
+    progress: Progress,
+) -> dict[str, pl.DataFrame]:
+    """What the claims of a setting need under each reading, by label."""
+    asked: list[tuple[str, Wanted]] = []
+    for label in labels:
+        need, under = needed(label, traces, setting), replace(settings, readings=_readings(label))
+        if need.layers:
+            asked += [(label, Wanted(one, need.metrics, under)) for one in policies(need.policies, window=window)]
+    each = measure_each(traces, [wanted for _, wanted in asked], progress=progress) if asked else []
+    parts: dict[str, list[pl.DataFrame]] = {label: [pl.DataFrame(schema=MEASUREMENTS)] for label in labels}
+    for (label, _), measured in zip(asked, each, strict=True):
+        parts[label].append(measured.frame)
+    return {label: pl.concat(frames) for label, frames in parts.items()}
 
 
 def _verdicts(label: str, frames: Frames, settings: Settings) -> pl.DataFrame:

@@ -76,17 +76,30 @@ def measure(
 def measure_wanted(
     traces: Sequence[Recorded], wanted: Sequence[Wanted], *, progress: Progress = silent
 ) -> Measurements:
-    """The same for policies with settings of their own; all of them share one stream of masses for each trace."""
+    """The same for policies with settings of their own."""
+    each = measure_each(traces, wanted, progress=progress)
+    frames = (pl.concat(one) for one in zip(*((found.frame, found.bytes) for found in each), strict=True))
+    return Measurements(*frames)
+
+
+def measure_each(
+    traces: Sequence[Recorded], wanted: Sequence[Wanted], *, progress: Progress = silent
+) -> list[Measurements]:
+    """The measurements of each that is wanted; all of them share one stream of masses for each trace."""
     _check(traces, wanted)
     finished = Steps(progress, "replaying", sum(len(trace.layers) for trace in traces))
-    measured, used = [], []
+    measured: list[list[pl.DataFrame]] = [[] for _ in wanted]
+    used: list[list[pl.DataFrame]] = [[] for _ in wanted]
     for trace, model in zip(traces, model_names(traces), strict=True):
         for block in replay_blocks(trace, [one.asked for one in wanted]):
-            for run, one in zip(block, wanted, strict=True):
-                measured.append(measure_replay(run, one.metrics, trace.name, model))
-                used.append(byte_use(run, trace.name))
+            for at, (run, one) in enumerate(zip(block, wanted, strict=True)):
+                measured[at].append(measure_replay(run, one.metrics, trace.name, model))
+                used[at].append(byte_use(run, trace.name))
             finished(len(block[0].layers))
-    return Measurements(pl.concat(measured), over_layers(pl.concat(used).lazy()).collect())
+    return [
+        Measurements(pl.concat(rows), over_layers(pl.concat(bytes_).lazy()).collect())
+        for rows, bytes_ in zip(measured, used, strict=True)
+    ]
 
 
 def metric_names(metrics: Sequence[str]) -> tuple[str, ...]:
