@@ -142,7 +142,9 @@ def _makes_policies(found: Any) -> bool:
 
 def _maker(name: str) -> Maker:
     """What makes a policy from its parameters; one that is announced as it is takes those of a condition."""
-    found = METHODS.get(name) or plugins.find("policy", name, POLICIES, POLICY_POINTS, _makes_policies)
+    if name in METHODS:
+        return METHODS[name]
+    found: Policy | Maker = plugins.find("policy", name, POLICIES, POLICY_POINTS, _makes_policies)
     return partial(chosen, found) if isinstance(found, Policy) else found
 
 

@@ -13,7 +13,7 @@ from torch import Tensor
 from qevict_diag.cache.budget import Capacity
 from qevict_diag.cache.routing import Assignment, Moves, route
 from qevict_diag.cache.windows import Grid
-from qevict_diag.errors import BudgetError
+from qevict_diag.errors import BudgetError, InputError
 from qevict_diag.policies.allotment import Layers
 from qevict_diag.policies.policy import Policy
 from qevict_diag.policies.ranking import Estimator, Foresight, Split, State, checked
@@ -67,23 +67,27 @@ class CacheState:
 
 
 def begin(rules: Rules, view: Prompt | Future) -> CacheState:
-    """The cache right after the prefill, before event 0; an oracle's scores of all events are its state."""
-    ranking, readings = rules.policy.ranking, rules.readings
-    shape, device = (len(view.layers.numbers), rules.units, rules.grid.count), view.device
-    if isinstance(view, Future):
-        all_events = ranking.tiers(view, rules.capacity) if isinstance(ranking, Split) else ranking.scores(view)
-        importance = checked(all_events, (*shape[:2], rules.grid.events, shape[2]), type(ranking).__name__)
-        return CacheState(view.layers, Assignment.initial(shape, device), importance, rules.protected.to(device))
-    late = readings.newcomer_history == "local_exit" and ranking.sums
-    aged = readings.score_age == "per_query" and ranking.sums
-    return CacheState(
-        view.layers,
-        Assignment.initial(shape, device),
-        ranking.init(view),
-        rules.protected.to(device),
-        torch.zeros(shape, dtype=torch.float64, device=device) if late else None,
-        view.sightings() if aged else None,
-    )
+    """The cache right after the prefill, before event 0; an oracle's scores of all events are its state.
+
+    InputError when a causal ranking is shown the future, or an oracle the prompt.
+    """
+    ranking, readings, device = rules.policy.ranking, rules.readings, view.device
+    shape = (len(view.layers.numbers), rules.units, rules.grid.count)
+    start = CacheState(view.layers, Assignment.initial(shape, device), None, rules.protected.to(device))
+    if isinstance(view, Prompt) and isinstance(ranking, Estimator):
+        late = readings.newcomer_history == "local_exit" and ranking.sums
+        aged = readings.score_age == "per_query" and ranking.sums
+        return replace(
+            start,
+            importance=ranking.init(view),
+            offset=torch.zeros(shape, dtype=torch.float64, device=device) if late else None,
+            age=view.sightings() if aged else None,
+        )
+    if isinstance(view, Future) and isinstance(ranking, Split):
+        return replace(start, importance=ranking.tiers(view, rules.capacity))
+    if isinstance(view, Future) and isinstance(ranking, Foresight):
+        return replace(start, importance=ranking.scores(view))
+    raise InputError(f"ranking {type(ranking).__name__} was shown a {type(view).__name__}, which it does not rank by")
 
 
 def decide(rules: Rules, state: CacheState, event: int) -> CacheState:
@@ -122,11 +126,11 @@ def scores(rules: Rules, state: CacheState, event: int) -> Tensor:
 def _counted(rules: Rules, state: CacheState, event: int) -> tuple[Tensor, CacheState]:
     """Scores as they are compared: less what a newcomer collected while local (K), over its age (O)."""
     score = scores(rules, state, event)
-    if state.offset is not None:
+    offset = state.offset
+    if offset is not None:
         if event > 0:
             new = slice(rules.grid.historical(event - 1), rules.grid.historical(event))
-            offset = state.offset.clone()
+            offset = offset.clone()
             offset[..., new] = score[..., new]
-            state = replace(state, offset=offset)
-        score = score - state.offset
+        score, state = score - offset, replace(state, offset=offset)
     return (score if state.age is None else score / state.age.clamp_min(1)), state
