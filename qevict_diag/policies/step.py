@@ -83,10 +83,10 @@ def begin(rules: Rules, view: Prompt | Future) -> CacheState:
             offset=torch.zeros(shape, dtype=torch.float64, device=device) if late else None,
             age=view.sightings() if aged else None,
         )
-    if isinstance(view, Future) and isinstance(ranking, Split):
-        return replace(start, importance=ranking.tiers(view, rules.capacity))
-    if isinstance(view, Future) and isinstance(ranking, Foresight):
-        return replace(start, importance=ranking.scores(view))
+    if isinstance(view, Future) and not isinstance(ranking, Estimator):
+        all_events = ranking.tiers(view, rules.capacity) if isinstance(ranking, Split) else ranking.scores(view)
+        whole = (*shape[:2], rules.grid.events, shape[2])
+        return replace(start, importance=checked(all_events, whole, type(ranking).__name__))
     raise InputError(f"ranking {type(ranking).__name__} was shown a {type(view).__name__}, which it does not rank by")
 
 
