@@ -3,6 +3,7 @@
 QEvictError                 one line: what was given, what is allowed, what to do
 ├── InputError              a prompt, a text file, an option, a device
 │   ├── BudgetError         a byte budget or window that leaves no history
+│   ├── ShortTextError      a text with fewer tokens than a recording needs
 │   └── ReadingError        a reading that does not exist
 ├── ModelError              a model that cannot be had, loaded or recorded
 ├── RecordError             a recording whose self-check failed
@@ -25,6 +26,10 @@ class InputError(QEvictError, ValueError):
 
 class BudgetError(InputError):
     """A byte budget, a window size or protected regions that do not fit together."""
+
+
+class ShortTextError(InputError):
+    """A text that has fewer tokens than a recording needs."""
 
 
 class ReadingError(InputError):

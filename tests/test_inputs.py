@@ -2,8 +2,10 @@
 
 import io
 import json
+import os
 import shutil
 from dataclasses import replace
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -12,8 +14,8 @@ from tiny_models import available, build, transformers_noise
 
 from qevict_diag.errors import InputError, MetricError
 from qevict_diag.record import RecordOptions, plan, record
-from qevict_diag.texts.read import chat, read_inputs, shard
-from qevict_diag.texts.source import Source
+from qevict_diag.texts.read import read_inputs, read_tokens, shard
+from qevict_diag.texts.source import Message, Source, slug
 from qevict_diag.trace.trace import Trace
 
 pytestmark = transformers_noise
@@ -60,32 +62,142 @@ def test_standard_input(monkeypatch, tmp_path):
         read_inputs([type(tmp_path)("-")])
 
 
+WORDS = "The eel, die Grüße, привет мир, हिन्दी में.\n" * 20
+
+
+@pytest.mark.parametrize("encoding", ["utf-16-le", "utf-16-be", "utf-16", "utf-32-le", "utf-32-be", "utf-32"])
+@pytest.mark.parametrize("text", ["hello world ", WORDS, "привет, мир\n"])
+@pytest.mark.parametrize("name", ["a.txt", "a.jsonl", "-"])
+def test_wide_encodings_are_named(tmp_path, monkeypatch, encoding, text, name):
+    data = (text * 9).encode(encoding)
+    (tmp_path / "a.txt").write_bytes(data)
+    (tmp_path / "a.jsonl").write_bytes(json.dumps({"text": text}, ensure_ascii=False).encode(encoding))
+    monkeypatch.setattr("sys.stdin", SimpleNamespace(buffer=io.BytesIO(data)))
+    path = tmp_path / name if name != "-" else type(tmp_path)("-")
+    with pytest.raises(InputError, match=rf"is not UTF-8 but {encoding[:6].upper()}.*`iconv -f {encoding[:6].upper()}"):
+        read_inputs([path])
+
+
+@pytest.mark.parametrize("mark", ["utf-8", "utf-8-sig"])
+def test_texts_of_all_scripts_are_read_with_a_mark_or_without(tmp_path, mark):
+    (tmp_path / "a.txt").write_text(WORDS, encoding=mark)
+    (tmp_path / "b.jsonl").write_text(json.dumps({"text": WORDS}, ensure_ascii=False), encoding=mark)
+    assert [s.text for s in read_inputs([tmp_path])] == [WORDS, WORDS]
+
+
+@pytest.mark.parametrize("data", [bytes(40), b"some text" * 9 + bytes(1), b"a\0\0b\0c" * 9])
+def test_bytes_with_nul_are_no_text(tmp_path, data):
+    (tmp_path / "a.txt").write_bytes(data)
+    with pytest.raises(InputError, match="holds NUL bytes, so it is no text"):
+        read_inputs([tmp_path])
+
+
+def test_latin1_is_not_advised_for_what_may_be_anything(tmp_path):
+    (tmp_path / "a.txt").write_bytes("日本語".encode("shift_jis") * 9)
+    with pytest.raises(
+        InputError, match=r"is not UTF-8 \(byte 0 is 0x93\); save it as UTF-8: `file` may tell"
+    ) as caught:
+        read_inputs([tmp_path])
+    assert "iconv -f latin1" not in str(caught.value)
+
+
+@pytest.mark.parametrize("text", ["a\ud83d b", "\udc80", "a\0b"])
+def test_characters_that_no_text_has_are_refused(tmp_path, text):
+    (tmp_path / "s.jsonl").write_text(json.dumps({"text": text}))
+    with pytest.raises(InputError, match=r"s-1 holds (half of a surrogate pair|NUL characters)"):
+        read_inputs([tmp_path])
+    with pytest.raises(InputError, match=r"holds (half of a surrogate pair|NUL characters)"):
+        Source("here", messages=(Message("user", text),))
+
+
+def test_nested_fields(tmp_path):
+    rows = [{"a": {"b": [{"c": "deep"}]}}, {"a.b.0.c": "flat", "a": 1}]
+    (tmp_path / "x.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    found = read_inputs([tmp_path], "a.b.0.c")
+    assert [(s.text, s.field) for s in found] == [("deep", "a.b.0.c"), ("flat", "a.b.0.c")]
+    for field in ("a.b", "a.b.7.c", "a.x.0.c", "a.b.c"):
+        with pytest.raises(InputError, match=r"line 1 has no text in field"):
+            read_inputs([tmp_path], field)
+
+
+def test_a_field_that_holds_no_text_is_told_by_what_it_holds(tmp_path):
+    for value, shown in ((None, "null"), (5, "5"), ({"a": 1}, '{"a": 1}')):
+        (tmp_path / "x.jsonl").write_text(json.dumps({"text": value}))
+        with pytest.raises(InputError, match=rf"line 1 has no text in field 'text', which holds {shown};"):
+            read_inputs([tmp_path])
+
+
+def test_folder_of_texts_and_lines(tmp_path):
+    (tmp_path / "b.txt").write_text("plain")
+    (tmp_path / "a.jsonl").write_text('{"text": "one"}\n{"text": "two"}')
+    (tmp_path / "c.ndjson").write_text('{"text": "three"}')
+    found = [(s.name, s.text) for s in read_inputs([tmp_path])]
+    assert found == [("a-1", "one"), ("a-2", "two"), ("b", "plain"), ("c-1", "three")]
+
+
+def test_a_json_file_is_its_rows_and_never_a_text(tmp_path):
+    path = tmp_path / "x.json"
+
+    def read(content):
+        path.write_text(content)
+        return [(s.name, s.text) for s in read_inputs([path])]
+
+    assert read('[{"text": "one"}, {"text": "two"}]') == [("x-1", "one"), ("x-2", "two")]
+    assert read('{\n "text": "one"\n}') == [("x-1", "one")]
+    assert read('{"text": "one"}\n{"text": "two"}') == [("x-1", "one"), ("x-2", "two")]
+    with pytest.raises(InputError, match="is a list of numbers; give token ids with --tokens"):
+        read("[1, 2, 3]")
+    for wrong in ("hello", '["a"]', "5", "{"):
+        with pytest.raises(InputError, match=r"(is not JSON|has no text)"):
+            read(wrong)
+
+
+@pytest.mark.parametrize(
+    ("name", "slugged"),
+    [
+        ("Дневник угря", "Дневник-угря"),
+        ("鰻の話", "鰻の話"),
+        ("हिन्दी", "हिन्दी"),
+        ("cafe\u0301", "café"),
+        ("../a/b", "a-b"),
+        ("🐟🐟", "text"),
+        ("caf\udce9", "caf"),
+    ],
+)
+def test_names_keep_the_letters_of_every_script(name, slugged):
+    assert slug(name) == slugged
+
+
+@pytest.mark.parametrize("letter", ["a", "é", "鰻", "𠀋"])
+def test_names_leave_room_for_the_hidden_folder(tmp_path, letter):
+    name = slug(letter * 300)
+    assert set(name) == {letter}
+    (tmp_path / f".{name}.partial-{'x' * 12}").mkdir()
+
+
+def test_pipes_without_a_writer_are_refused_at_once(tmp_path):
+    os.mkfifo(tmp_path / "pipe.txt")
+    for read in (lambda: read_inputs([tmp_path / "pipe.txt"]), lambda: read_tokens(tmp_path / "pipe.txt")):
+        with pytest.raises(InputError, match="is no regular file"):
+            read()
+
+
+def test_what_a_shell_substitutes_is_read():
+    end, start = os.pipe()
+    os.write(start, b"piped text")
+    os.close(start)
+    assert read_inputs([Path(f"/dev/fd/{end}")])[0].text == "piped text"
+    os.close(end)
+
+
 def test_shards_partition_the_sources():
     sources = [Source(str(i)) for i in range(11)]
     parts = [shard(sources, f"{i}/4") for i in range(1, 5)]
     assert sorted((s for part in parts for s in part), key=lambda s: int(s.name)) == sources
     assert max(map(len, parts)) - min(map(len, parts)) <= 1
-    for wrong in ("0/4", "5/4", "1", "a/b", "1/2/3", "-1/2"):
+    for wrong in ("0/4", "5/4", "1", "a/b", "1/2/3", "-1/2", "1/" + "9" * 5000):
         with pytest.raises(InputError, match="write i/n"):
             shard(sources, wrong)
-
-
-class _ChatTokenizer:
-    chat_template = "yes"
-
-    def apply_chat_template(self, messages, tokenize, add_generation_prompt):
-        return f"<{messages[0]['role']}>{messages[0]['content']}<reply>"
-
-    def __call__(self, text, add_special_tokens, verbose):
-        return {"input_ids": [ord(c) for c in text]}
-
-
-def test_chat_template():
-    (source, kept) = chat([Source("a", "hi"), SOURCE], _ChatTokenizer())
-    assert "".join(map(chr, source.tokens)) == "<user>hi<reply>"
-    assert kept is SOURCE
-    with pytest.raises(InputError, match="no chat template"):
-        chat([SOURCE], None)
 
 
 @pytest.mark.parametrize("family", available(["llama", "gemma4", "gemma4_shared", "deepseek_v3", "qwen3_next"]))
