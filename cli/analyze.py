@@ -52,6 +52,7 @@ def analyze(
     opened = options.open_traces(traces)
     if not mix_models:
         one_model(opened, "--mix-models")
+    options.say_notes(opened, chosen, settings)
     with shown(quiet) as progress:
         found = measure(opened, chosen, measured, settings, also=also, progress=progress)
     frame = found.frame

@@ -44,6 +44,7 @@ def figure(
     one_model(opened)
     module, draw = known[number]
     chosen = policies(module.POLICIES, window=window)
+    options.say_notes(opened, chosen, settings)
     with shown(quiet) as progress:
         found = measure(*(opened, chosen, module.METRICS, settings), progress=progress)
     save(draw(found.frame, settings.readings.label()), out)

@@ -1,7 +1,7 @@
 """Options that several commands share, and how they become settings."""
 
 import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import wraps
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -11,6 +11,7 @@ import typer
 from qevict_diag.cli.show import say
 
 if TYPE_CHECKING:
+    from qevict_diag.policies.policy import Policy
     from qevict_diag.replay.settings import Settings
     from qevict_diag.trace.trace import Trace
 
@@ -111,16 +112,24 @@ def show_terms(accepted: bool) -> Callable[[str], bool]:
     return show
 
 
+def say_notes(traces: "Sequence[Trace]", policies: "Sequence[Policy]", settings: "Settings") -> None:
+    """Say, beside the numbers, what to know of them: policies that keep nothing, layers where nothing has to go."""
+    from qevict_diag.measure.notes import notes
+
+    for told in notes(traces, policies, settings):
+        say(f"note: {told}", err=True)
+
+
 def open_traces(paths: list[Path], *, one_length: bool = True) -> "list[Trace]":
     """Open trace folders, or the traces in folders, as articles to be measured: copies are left out, and said to be.
 
     TraceError when there is none or one is damaged, InputError for two traces of one name; see `trace.find`.
     """
-    from qevict_diag.trace.find import check_names, copies, find_traces
+    from qevict_diag.trace.find import check_names, copies, find_traces, left_out
 
     found = find_traces(paths)
     check_names(found, one_length=one_length)
     same = copies(found)
-    for path, other in same.items():
-        say(f"left out: {path} holds the same recording as {other.path}, so it is no further article", err=True)
+    for told in left_out(same):
+        say(told, err=True)
     return [trace for trace in found if trace.path not in same]

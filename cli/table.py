@@ -30,10 +30,12 @@ def table(
 ) -> None:
     """Print a table: published value, ours, interval, byte use and reading side by side."""
     from qevict_diag import files
+    from qevict_diag.analyses.needs import NEEDS
     from qevict_diag.cli.show import say, say_json, say_text
     from qevict_diag.figures import tables
     from qevict_diag.figures.tables.formats import form_of, render_all
     from qevict_diag.measure.models import one_model
+    from qevict_diag.policies.catalogue import policies
 
     form = form_of("json" if as_json else form, out)
     names = tables.names_of(number, form)
@@ -41,6 +43,8 @@ def table(
         files.check_target(out)
     opened = options.open_traces(traces)
     one_model(opened)
+    replayed = dict.fromkeys(policy for name in names for policy in NEEDS[name].policies)
+    options.say_notes(opened, policies(replayed, window=window), settings)
     content = render_all([_built(name, opened, settings, window, quiet) for name in names], form)
     if out is not None:
         say(str(files.write_text(out, content)))

@@ -20,8 +20,8 @@ COMMANDS = re.findall(r"^    qevict-diag (.+)$", README, re.MULTILINE)
 
 
 def test_the_six_lines_run(tmp_path, monkeypatch, capsys):
-    for name in ("the-eel", "the-eddystone"):
-        write_trace(tmp_path / "out/traces/smollm2-135m-greedy/512+256" / name, prefill=150, decode=90)
+    for seed, name in enumerate(("the-eel", "the-eddystone")):
+        write_trace(tmp_path / "out/traces/smollm2-135m-greedy/512+256" / name, seed, prefill=150, decode=90)
     monkeypatch.chdir(tmp_path)
     exec(compile(SIX_LINES, "README.md", "exec"), {})
     printed = capsys.readouterr().out

@@ -22,6 +22,7 @@ from qevict_diag.replay.fold import Fold
 from qevict_diag.replay.loop import Asked, replay_blocks
 from qevict_diag.replay.result import Replay
 from qevict_diag.replay.settings import Settings
+from qevict_diag.trace.find import articles
 from qevict_diag.trace.layer import Recorded
 
 Group = tuple[Sequence[str | Policy], Sequence[str]]  # policies, and the metrics they are measured by
@@ -62,9 +63,9 @@ def measure(
 
     ``metrics`` are names of `METRICS` or ``all``. ``also`` are further policies with metrics of their own (random arms
     and optima, say, whose Future Missed Mass is all that matters), replayed on the same stream. A step of ``progress``
-    is a layer. Raises InputError for unknown names, and what `replay` raises.
+    is a layer. Traces of one article are measured once. Raises InputError for unknown names, and what `replay` raises.
     """
-    settings = settings or Settings()
+    settings, traces = settings or Settings(), articles(traces)
     wanted = [
         Wanted(one if isinstance(one, Policy) else policy(one), metric_names(names), settings)
         for group, names in ((policies, metrics), *also)
