@@ -18,19 +18,34 @@ def record(
     text: Annotated[
         list[Path] | None,
         typer.Option(
-            help="UTF-8 text, Markdown, folder, JSON lines, or - for stdin; repeatable. Default: the built-in articles."
+            help="UTF-8 text, Markdown, JSON lines, a folder of them, or - for stdin; may be repeated. "
+            "Default: the built-in articles."
         ),
     ] = None,
     tokens: Annotated[list[Path] | None, typer.Option(help="JSON list of token ids; may be repeated.")] = None,
-    field: Annotated[str, typer.Option(help="Field of the JSON lines that holds the text.")] = "text",
-    chat: Annotated[bool, typer.Option("--chat", help="Wrap each text in the model's chat template.")] = False,
+    field: Annotated[
+        str,
+        typer.Option(help="Field of the JSON lines that holds the text, or with --chat a conversation; a.b is b in a."),
+    ] = "text",
+    chat: Annotated[
+        bool,
+        typer.Option(
+            "--chat",
+            help="Put each text into the model's chat template, as the user's message: the text is cut to --prefill, "
+            "the template is not. JSON lines may hold messages or conversations.",
+        ),
+    ] = False,
     shard: Annotated[str | None, typer.Option(help="Record part i of n of the texts, like 2/8.")] = None,
+    skip_short: Annotated[
+        bool, typer.Option("--skip-short", help="Leave out texts with too few tokens instead of stopping.")
+    ] = False,
     prefill: Annotated[int, typer.Option(help="Prompt length P in tokens.")] = 512,
     decode: Annotated[int, typer.Option(help="Number of decode queries G.")] = 256,
     continuation: Annotated[
         str, typer.Option(help="greedy, sample or teacher (the text's own next tokens).")
     ] = "greedy",
     seed: Annotated[int, typer.Option(help="Seed of --continuation sample.")] = 0,
+    temperature: Annotated[float, typer.Option(help="Temperature of --continuation sample.")] = 1.0,
     layers: Annotated[str | None, typer.Option(help="Layers to record, like 0,4,8-11. Default: all.")] = None,
     heads: Annotated[
         str | None,
@@ -52,7 +67,20 @@ def record(
     chunk: Annotated[int | None, typer.Option(help="Prompt tokens per forward pass. Default: all.")] = None,
     block: Annotated[int, typer.Option(help="MiB that the column sums may take at a time.")] = 32,
     redact_text: Annotated[
-        bool, typer.Option("--redact-text", help="Keep token ids and text out of the trace.")
+        bool,
+        typer.Option(
+            "--redact-text",
+            help="Leave token ids and the text's checksum out. This hides the text from a glance only: the keys of "
+            "layer 0 name every token to anyone who has the model.",
+        ),
+    ] = False,
+    redact_keys: Annotated[
+        bool,
+        typer.Option(
+            "--redact-keys",
+            help="Leave queries, keys and values out too: attention rows and sums alone. What needs keys is refused "
+            "later: the quantized tier (R3, R4, QSA, R_Q) and rankings by norms or the prompt's queries.",
+        ),
     ] = False,
     device: Annotated[str, typer.Option(help="cpu, cuda, cuda:1, ...")] = "cpu",
     backend: Annotated[
@@ -73,20 +101,20 @@ def record(
     from qevict_diag import files
     from qevict_diag.cli.progress import shown
     from qevict_diag.models.load import load, torch_dtype
-    from qevict_diag.record import RecordOptions, check, parse_numbers, parse_probes, refuse_full_disk
+    from qevict_diag.record import RecordOptions, check, parse_numbers, parse_probes, refuse_full_disk, refuse_none
     from qevict_diag.record import plan as plan_recording
     from qevict_diag.record import record as record_traces
-    from qevict_diag.texts.read import chat as chat_messages
     from qevict_diag.texts.read import shard as part_of
 
     files.check_folder(out)
-    sources = _sources(text or [], tokens or [], field)
+    sources = _sources(text or [], tokens or [], field, chat)
     sources = sources if shard is None else part_of(sources, shard)
     options = RecordOptions(
         prefill=prefill,
         decode=decode,
         continuation=continuation,  # type: ignore[arg-type]
         seed=seed,
+        temperature=temperature,
         layers=None if layers is None else parse_numbers(layers, "layers"),
         heads=None if heads is None else parse_numbers(heads, "heads"),
         store_attention=store_attention,
@@ -98,6 +126,8 @@ def record(
         chunk=chunk,
         block_bytes=block << 20,
         redact_text=redact_text,
+        redact_keys=redact_keys,
+        chat=chat,
     )
     loaded = load(
         model,
@@ -108,10 +138,10 @@ def record(
         trust_remote_code=trust_remote_code,
         accept_terms=show_terms(accept_terms),
     )
-    sources = chat_messages(sources, loaded.tokenizer) if chat else sources
     if plan:
-        check(loaded.model, loaded.tokenizer, sources, options)
-        planned = plan_recording(loaded.model, options, len(sources), out)
+        prompts = check(loaded.model, loaded.tokenizer, sources, options, skip_short=skip_short)
+        refuse_none(prompts)
+        planned = plan_recording(loaded.model, options, len(prompts) - prompts.count(None), out)
         _print_plan(planned, as_json)
         refuse_full_disk(planned, out)
         return
@@ -125,15 +155,16 @@ def record(
             identity=loaded.identity,
             progress=progress,
             resume=resume,
+            skip_short=skip_short,
         )
     _report(paths, as_json)
 
 
-def _sources(texts: list[Path], tokens: list[Path], field: str) -> "list[Source]":
+def _sources(texts: list[Path], tokens: list[Path], field: str, chat: bool) -> "list[Source]":
     from qevict_diag.texts.read import read_inputs, read_tokens
     from qevict_diag.texts.source import built_in
 
-    return [*read_inputs(texts, field), *map(read_tokens, tokens)] or list(built_in())
+    return [*read_inputs(texts, field, chat=chat), *map(read_tokens, tokens)] or list(built_in())
 
 
 def _count(text: str) -> int:
@@ -142,8 +173,8 @@ def _count(text: str) -> int:
 
     if text == "all":
         return -1
-    if not text.isdecimal():
-        raise InputError(f"--prompt-queries {text!r}; give a number or all")
+    if not (text.isascii() and text.isdecimal() and len(text) < 10):
+        raise InputError(f"--prompt-queries {text[:40]!r}; give a number or all")
     return int(text)
 
 
@@ -173,9 +204,11 @@ def _report(paths: list[Path], as_json: bool) -> None:
     for row in rows:
         share = row["distinct_4grams"]
         loop = "" if share is None else f", {share:.0%} of the continuation's 4-grams distinct"
+        end = row["end_of_sequence_step"]
+        ended = "" if end is None else f", the model ended its text at step {end}"
         sums = row["column_sums"]
         off = "" if sums is None else f", column sums estimated, {sums['relative_error']:.1%} off"
-        say(f"{row['trace']}  {row['prefill']}+{row['decode']} tokens, {row['bytes'] / 1e6:.1f} MB{loop}{off}")
+        say(f"{row['trace']}  {row['prefill']}+{row['decode']} tokens, {row['bytes'] / 1e6:.1f} MB{loop}{ended}{off}")
 
 
 def _row(trace: Any) -> dict[str, Any]:
@@ -186,4 +219,5 @@ def _row(trace: Any) -> dict[str, Any]:
         "bytes": sum(entry.bytes for entry in trace.files.values()),
         "column_sums": trace.entry("recorder").get("column_sums"),
         "distinct_4grams": trace.entry("source").get("distinct_4grams"),
+        "end_of_sequence_step": trace.entry("source").get("end_of_sequence_step"),
     }

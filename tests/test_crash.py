@@ -20,7 +20,7 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning"),
 ]
 OPTIONS = RecordOptions(prefill=16, decode=4, prompt_queries=4)
-SOURCES = [Source(name, tokens=tuple(range(3, 23))) for name in ("one", "two")]
+SOURCES = [Source(name, tokens=tuple(range(first, first + 20))) for first, name in enumerate(("one", "two"), start=3)]
 # everything that changes the file system and that Python announces: opening, making, renaming and changing files
 EVENTS = ("open", "os.mkdir", "os.rename", "os.chmod", "os.remove", "os.rmdir", "tempfile.mkdtemp")
 

@@ -83,3 +83,10 @@ def vocabulary(model: Any) -> int:
 def input_device(model: Any) -> torch.device:
     """Where token ids have to be."""
     return model.get_input_embeddings().weight.device
+
+
+def end_tokens(model: Any) -> frozenset[int]:
+    """Ids that end a sequence when `generate` chooses them: the generation config's, or else the config's own."""
+    configs = (getattr(model, "generation_config", None), model.config.get_text_config())
+    found = next((ids for one in configs if (ids := getattr(one, "eos_token_id", None)) is not None), ())
+    return frozenset([found] if isinstance(found, int) else found)

@@ -4,8 +4,10 @@ Queries are copied as they pass; keys and values are taken from the last call, w
 recording needs no second cache. A layer is handed to ``emit`` the moment it has seen all T positions.
 """
 
-from collections.abc import Callable, Sequence
+import math
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import reduce
 
 import torch
 from torch import Tensor
@@ -15,6 +17,7 @@ from qevict_diag.attention.spec import AttentionSpec, visible
 from qevict_diag.attention.sums import attention_output, column_sums, row_lse
 from qevict_diag.errors import RecordError
 from qevict_diag.models.intercept import AttentionCall
+from qevict_diag.record.finite import Watch, larger, refuse_not_finite
 from qevict_diag.record.options import RecordOptions, probe_positions
 from qevict_diag.record.probe import LayerPlan, layer_number
 from qevict_diag.record.rotary import RopeTables, RotaryCall
@@ -55,7 +58,7 @@ class _Layer:
 
 
 class Capture:
-    """The observer of one batch; ``residuals`` and ``tables`` are complete when the run is."""
+    """The observer of one batch; ``residuals``, ``ropes`` and ``tables`` are complete when the run is."""
 
     def __init__(
         self,
@@ -72,6 +75,7 @@ class Capture:
         self._shared = {p.spec.kv_of for p in wanted} - {None}
         self._caches: dict[int, tuple[Tensor, Tensor]] = {}  # of complete layers whose keys others share
         self._ropes = RopeTables([plan.spec for plan in plans])
+        self._watch = Watch(options.prefill)
         self._probes = probe_positions(options)
         self.sums_error: float | None = None  # of estimated column sums: mean over heads of Σ|estimate - exact| / P
         self._calls: list[Callable[[], RotaryCall | None]] = []
@@ -88,20 +92,28 @@ class Capture:
         if self._calls:
             self._ropes.keep(number, self._calls[-1])
             self._calls.clear()
+        self._watch.see(number, call.key.shape[2] - call.query.shape[2], call.output)
         if number in self._plans:
             self._observe(self._layer(self._plans[number], call), call)
         self._progress(call.query.shape[2])
+
+    def logits(self, logits: Tensor, stop: int) -> None:
+        """Observe what a pass that ends at position ``stop`` predicts; NotFiniteError for NaN in any of its layers."""
+        self._watch.settle(logits, stop)
 
     @property
     def residuals(self) -> dict[int, float]:
         """Largest relative difference between recomputed P·V and the kernel's output, by layer."""
         return {number: layer.residual for number, layer in self._layers.items()}
 
+    @property
+    def ropes(self) -> Mapping[int, str]:
+        """The name of the rotary kind of each layer that has one, told apart over the whole run."""
+        return self._ropes.names()
+
     def tables(self) -> dict[str, Tensor]:
         """The rotary tables ``cos.NAME``, ``sin.NAME``, float32 [T, rotary_dim], of the recorded layers."""
-        return self._ropes.stacked(
-            {plan.spec.rope for plan in self._plans.values() if plan.spec.rope_style is not None}
-        )
+        return self._ropes.stacked(self._plans, self._options.length)
 
     def finish(self) -> None:
         """RecordError unless every wanted layer has seen every position exactly once."""
@@ -139,7 +151,9 @@ class Capture:
         else:
             layer.query[:, :, first - prefill : stop - prefill] = call.query
         if first in (0, prefill) or stop in (prefill, length):
-            layer.residual = max(layer.residual, _residual(layer.plan.spec, call, first))
+            layer.residual = larger(layer.residual, _residual(layer.plan.spec, call, first))
+            if math.isnan(layer.residual):
+                self._watch.settle()  # where the kernel's output is finite, the recomputation alone is not
             _check_residual(layer, call)
         layer.seen = stop
         if stop == length:
@@ -184,11 +198,16 @@ class Capture:
         spec, prefill = layer.plan.spec, self._options.prefill
         for b, (key, value) in enumerate(zip(call.key, call.value, strict=True)):
             lse = row_lse(layer.query[b], key, spec, prefill, self._options.block_bytes)
-            self._emit(
-                CapturedLayer(
-                    spec.layer, b, layer.query[b], key, value, layer.prompt_mass[b], layer.prompt_query[b], lse
-                )
-            )
+            kept = {
+                "query": layer.query[b],
+                "key": key,
+                "value": value,
+                "prompt_mass": layer.prompt_mass[b],
+                "prompt_query": layer.prompt_query[b],
+                "lse": lse,
+            }
+            refuse_not_finite(spec.layer, **kept)
+            self._emit(CapturedLayer(spec.layer, b, **kept))
         if layer.exact is not None:
             self.sums_error = float((layer.prompt_mass - layer.exact).abs().sum(-1).mean() / prefill)
         layer.query = layer.prompt_mass = layer.prompt_query = torch.empty(0)
@@ -216,7 +235,7 @@ def _residual(spec: AttentionSpec, call: AttentionCall, offset: int) -> float:
     """Largest ``|P·V - output| / max|output|`` over the first and last rows of the call."""
     count = call.query.shape[2]
     rows = [(0, min(count, _CHECKED_ROWS)), (max(0, count - _CHECKED_ROWS), count)]
-    return max(_row_residual(spec, call, offset, start, stop) for start, stop in dict.fromkeys(rows))
+    return reduce(larger, (_row_residual(spec, call, offset, start, stop) for start, stop in dict.fromkeys(rows)))
 
 
 def _row_residual(spec: AttentionSpec, call: AttentionCall, offset: int, start: int, stop: int) -> float:
@@ -228,7 +247,7 @@ def _row_residual(spec: AttentionSpec, call: AttentionCall, offset: int, start: 
             call.query[b, :, start:stop], call.key[b, :, :end], call.value[b, :, :end], spec, offset + start
         )
         output = call.output[b, start:stop].transpose(0, 1).float()
-        worst = max(worst, float((expected - output).abs().amax() / output.abs().amax().clamp_min(1e-20)))
+        worst = larger(worst, float((expected - output).abs().amax() / output.abs().amax().clamp_min(1e-20)))
     return worst
 
 

@@ -3,7 +3,7 @@
 import datetime
 import math
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict
 from importlib import metadata
 from typing import Any
@@ -12,8 +12,9 @@ import torch
 from torch import Tensor
 
 from qevict_diag.attention.spec import AttentionSpec
+from qevict_diag.errors import InputError
 from qevict_diag.record.capture import CapturedLayer
-from qevict_diag.record.decode import distinct_ngrams
+from qevict_diag.record.decode import distinct_ngrams, first_end
 from qevict_diag.record.options import RecordOptions
 from qevict_diag.record.probe import LayerPlan
 from qevict_diag.texts.source import Source
@@ -32,9 +33,20 @@ def layer_tensors(layer: CapturedLayer, spec: AttentionSpec, options: RecordOpti
     if layer.prompt_query.shape[1]:
         tensors["prompt_query"] = layer.prompt_query.to(stored)
     tensors["lse"] = layer.lse
+    _refuse_overflow(layer.number, tensors)
     if options.store_attention:
         tensors["neg_log_attention"] = neg_log_attention(layer, spec)
     return on_cpu(tensors)
+
+
+def _refuse_overflow(number: int, tensors: Mapping[str, Tensor]) -> None:
+    """InputError when a stored dtype is too narrow for what the model computed, which was finite."""
+    for name, tensor in tensors.items():
+        if not bool(torch.isfinite(tensor).all()):
+            raise InputError(
+                f"layer {number}: its {name.replace('_', ' ')} does not fit into {tensor.dtype}; store it as bf16, or "
+                "as the model has it (--store-dtype)"
+            )
 
 
 def neg_log_attention(layer: CapturedLayer, spec: AttentionSpec) -> Tensor:
@@ -83,17 +95,30 @@ def shape(plan: LayerPlan, options: RecordOptions, layers: int, vocab: int) -> d
     return {"layers": layers, **widths, "prefill": options.prefill, "decode": options.decode, "vocab": vocab}
 
 
-def source_entry(source: Source, tokens: Sequence[int], options: RecordOptions) -> dict[str, Any]:
-    """The manifest's ``source``; ``tokens`` are all T of the run."""
-    share = distinct_ngrams(tokens[options.prefill :])
+def source_entry(
+    source: Source, tokens: Sequence[int], options: RecordOptions, ends: Collection[int], template_sha256: str | None
+) -> dict[str, Any]:
+    """The manifest's ``source``; ``tokens`` are all T of the run, ``ends`` those that end a sequence for the model."""
+    continuation = tokens[options.prefill :]
+    share = distinct_ngrams(continuation)
     return {
         "name": source.name,
-        "text_sha256": None if options.redact_text else source.sha256,
-        "redacted": options.redact_text,
+        "text_sha256": None if options.redacted else source.sha256,
+        "redacted": options.redacted,
+        **({"redaction": _REDACTION[options.redact_keys]} if options.redacted else {}),
+        "field": source.field,
+        "chat_template_sha256": template_sha256,
         "continuation": options.continuation,
         "seed": options.seed,
         "distinct_4grams": None if math.isnan(share) else share,
+        "end_of_sequence_step": first_end(continuation, ends),
     }
+
+
+_REDACTION = {  # what stays out of a trace, by whether keys do too, and what still tells the text
+    False: "token ids and the text's checksum are left out; layer 0's keys name every token to anyone with the model",
+    True: "token ids, queries, keys and values are left out; the rows can be compared with a guess of the text",
+}
 
 
 def estimate_entry(options: RecordOptions, layer: int, error: float) -> dict[str, Any]:

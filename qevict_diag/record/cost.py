@@ -4,7 +4,6 @@ import shutil
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
-from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -14,8 +13,10 @@ from qevict_diag.attention.sums import column_sums
 from qevict_diag.errors import InputError
 from qevict_diag.files import size_in_words
 from qevict_diag.models.stepper import Stepper, input_device, quiet_model, vocabulary
+from qevict_diag.record.lengths import refuse_lengths, teacher_chunk
 from qevict_diag.record.options import RecordOptions
 from qevict_diag.record.probe import LayerPlan, probe
+from qevict_diag.record.rows_only import rows_plans
 from qevict_diag.record.selection import wanted
 
 _OVERHEAD = 1 << 16  # headers and manifest of a trace
@@ -57,7 +58,9 @@ class Plan:
 def plan(model: Any, options: RecordOptions, traces: int, out: Path, *, timed: bool = True) -> Plan:
     """The cost of recording ``traces`` prompts with ``options``; ``timed`` runs a few tokens to estimate the time."""
     model = getattr(model, "_orig_mod", model)
-    layers = wanted(probe(model), options)
+    plans = probe(model)
+    refuse_lengths(model, plans, options)
+    layers = wanted(plans, options)
     found = price(layers, model.dtype, options, traces, out)
     if not timed:
         return found
@@ -75,9 +78,12 @@ def price(
     """`plan` from the layers that are wanted."""
     decode, length = options.decode, options.length
     width = (dtype if options.dtype is None else getattr(torch, options.dtype)).itemsize
-    own = [layer for layer in layers if layer.spec.kv_of is None]
-    heads = sum(layer.heads for layer in layers)
-    query_channels = sum(layer.heads * layer.head_dim for layer in layers)
+    stored = layers
+    if options.redact_keys:
+        stored, width = rows_plans(layers, length), torch.float32.itemsize
+    own = [layer for layer in stored if layer.spec.kv_of is None]
+    heads = sum(layer.heads for layer in stored)
+    query_channels = sum(layer.heads * layer.head_dim for layer in stored)
     return Plan(
         traces=traces,
         layers=len(layers),
@@ -112,11 +118,14 @@ def _flops(layer: LayerPlan, options: RecordOptions, *, exact: bool) -> int:
     return round(2 * layer.heads * layer.head_dim * (prompt + decode * (1 + options.store_attention)))
 
 
-@cache
 def _pairs(queries: range, sliding_window: int | None) -> int:
-    """How many positions the queries at these positions see together."""
-    seen = (position + 1 if sliding_window is None else min(position + 1, sliding_window) for position in queries)
-    return sum(seen)
+    """How many positions the queries at these positions see together: Σ min(position + 1, window)."""
+    return _pairs_before(queries.stop, sliding_window) - _pairs_before(queries.start, sliding_window)
+
+
+def _pairs_before(count: int, sliding_window: int | None) -> int:
+    growing = count if sliding_window is None else min(count, sliding_window)
+    return growing * (growing + 1) // 2 + (count - growing) * (sliding_window or 0)
 
 
 def _seconds_per_flop(layer: LayerPlan, dtype: torch.dtype, device: torch.device) -> float:
@@ -140,7 +149,7 @@ def _seconds(model: Any, options: RecordOptions, traces: int) -> float:
     batches = -(-traces // options.batch)
     prompt = traces * options.prefill * chunk
     if options.continuation == "teacher":
-        return prompt + traces * options.decode * chunk
+        return prompt + traces * options.decode * (chunk if teacher_chunk(model, options) > 1 else single)
     return prompt + batches * options.decode * max(single, min(traces, options.batch) * chunk)
 
 

@@ -1,5 +1,6 @@
 """What to record: the options of a recording, checked when they are made."""
 
+import math
 import re
 from dataclasses import dataclass
 from typing import Literal, get_args
@@ -7,10 +8,11 @@ from typing import Literal, get_args
 import torch
 from torch import Tensor
 
-from qevict_diag.errors import InputError
+from qevict_diag.errors import InputError, within
 
 Continuation = Literal["greedy", "sample", "teacher"]
 ALL_QUERIES = -1
+MAX_LENGTH = 2**31 - 1  # positions that a trace can number
 
 
 @dataclass(frozen=True)
@@ -23,7 +25,9 @@ class RecordOptions:
     many of the last prompt queries to store, -1 for all. ``chunk``: prompt tokens per forward pass, None for one pass.
     ``block_bytes``: what the temporary arrays of the column sums may take. ``probes``: None for exact column sums, or
     the share of prompt queries, drawn at random, that estimates them. ``fused``: column sums by the Triton kernels
-    (CUDA). ``redact_text``: keep the token ids and the text's checksum out of the trace.
+    (CUDA). ``chat``: put each text into the model's chat template, as a user's message. ``redact_text``: keep the token
+    ids and the text's checksum out of the trace, whose keys still name the tokens to anyone with the model;
+    ``redact_keys``: keep queries, keys and values out too, and store the decode rows instead.
     """
 
     prefill: int = 512
@@ -42,6 +46,8 @@ class RecordOptions:
     probes: float | None = None
     fused: bool = False
     redact_text: bool = False
+    redact_keys: bool = False
+    chat: bool = False
 
     def __post_init__(self) -> None:
         if self.continuation not in get_args(Continuation):
@@ -56,12 +62,18 @@ class RecordOptions:
             chosen = getattr(self, name)
             if chosen is not None and (not chosen or list(chosen) != sorted(set(chosen)) or chosen[0] < 0):
                 raise InputError(f"{name} {chosen}: give at least one number from 0 on, in ascending order, each once")
-        if not self.temperature > 0:
+        if not 0 < self.temperature < math.inf:
             raise InputError(f"temperature is {self.temperature}; it must be above 0 (use greedy for 0)")
+        if self.temperature != 1 and self.continuation != "sample":
+            raise InputError(f"temperature {self.temperature} has no meaning in a {self.continuation} continuation")
+        within("seed", self.seed, 0, 2**63 - 1)
+        within("prefill and decode together,", self.length, 2, MAX_LENGTH)
         if self.probes is not None and not 0 < self.probes < 1:
             raise InputError(f"probes is {self.probes}; a share between 0 and 1 is needed, or none for exact sums")
         if self.fused and self.probes is not None:
             raise InputError("column sums are either fused or estimated from probes; choose one")
+        if self.redact_keys and (self.dtype is not None or self.store_attention):
+            raise InputError("redacted keys leave the decode rows alone, in float32; store neither them nor a dtype")
 
     @property
     def length(self) -> int:
@@ -69,9 +81,15 @@ class RecordOptions:
         return self.prefill + self.decode
 
     @property
+    def redacted(self) -> bool:
+        """Whether token ids and the text's checksum stay out of the trace."""
+        return self.redact_text or self.redact_keys
+
+    @property
     def prompt_query_positions(self) -> range:
-        """Positions of the stored prompt queries."""
+        """Positions of the stored prompt queries; none where keys are redacted."""
         count = self.prefill if self.prompt_queries == ALL_QUERIES else min(self.prompt_queries, self.prefill)
+        count = 0 if self.redact_keys else count
         return range(self.prefill - count, self.prefill)
 
 

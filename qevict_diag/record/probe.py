@@ -11,7 +11,7 @@ from qevict_diag.attention.spec import AttentionSpec
 from qevict_diag.errors import ModelError
 from qevict_diag.models.intercept import AttentionCall, intercept
 from qevict_diag.models.stepper import Stepper, input_device, quiet_model, vocabulary
-from qevict_diag.record.rotary import RotaryCall, find_style, has_rotary, watch_rotary
+from qevict_diag.record.rotary import RotaryCall, find_style, has_rotary, same_memory, watch_rotary
 
 TOKENS = 8
 REFUSED = ("position_bias", "attention_bias", "head_mask")
@@ -71,11 +71,6 @@ def call_spec(call: AttentionCall) -> AttentionSpec:
         softcap=call.options.get("softcap"),
         sink_logits=None if sinks is None else tuple(sinks.float().flatten().tolist()),
     )
-
-
-def same_memory(one: Tensor, other: Tensor) -> bool:
-    """Whether two tensors are one."""
-    return one.data_ptr() == other.data_ptr() and one.shape == other.shape and one.stride() == other.stride()
 
 
 @dataclass(eq=False)

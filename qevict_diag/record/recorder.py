@@ -1,35 +1,30 @@
 """Record traces: the library's entry point behind `qevict-diag record`."""
 
-import json
 import warnings
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import ExitStack
-from dataclasses import asdict, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from importlib import metadata
 from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor
 
 from qevict_diag.attention import fused
 from qevict_diag.errors import InputError
-from qevict_diag.models.identity import difference, identify
-from qevict_diag.models.intercept import intercept
+from qevict_diag.models.identity import identify
 from qevict_diag.models.positions import last_position
-from qevict_diag.models.stepper import input_device, quiet_model, vocabulary
+from qevict_diag.models.stepper import input_device, vocabulary
 from qevict_diag.progress import Progress, Steps, silent
-from qevict_diag.record.capture import Capture, CapturedLayer
-from qevict_diag.record.contents import estimate_entry, layer_tensors, manifest, shape, source_entry
+from qevict_diag.record.batch import Batch, Item
 from qevict_diag.record.cost import price, refuse_full_disk
-from qevict_diag.record.decode import run
+from qevict_diag.record.lengths import refuse_lengths
 from qevict_diag.record.options import RecordOptions
-from qevict_diag.record.probe import LayerPlan, probe
-from qevict_diag.record.rotary import watch_rotary
+from qevict_diag.record.probe import probe
+from qevict_diag.record.prompts import Ids, notes, prompts, refuse_none, template_digest
+from qevict_diag.record.resume import is_done
 from qevict_diag.record.selection import wanted
 from qevict_diag.texts.source import Source, unique_names
-from qevict_diag.trace.trace import Trace
-from qevict_diag.trace.writer import TraceWriter, refuse_existing
+from qevict_diag.trace.writer import refuse_existing
 
 TESTED = ((4, 57), (5, 24))  # releases of transformers, first and last; see noxfile.py
 STORED = (torch.float32, torch.float16, torch.bfloat16)
@@ -45,58 +40,67 @@ def record(
     identity: Mapping[str, Any] | None = None,
     progress: Progress = silent,
     resume: bool = False,
+    skip_short: bool = False,
 ) -> list[Path]:
     """Record one trace per source below ``out`` and return their folders.
 
     Prompts have one length, P, so up to ``options.batch`` of them are decoded as one batch, without padding; the traces
     of a batch appear together at its end. A step of ``progress`` is one position in one layer of a batch. With
     ``resume``, traces that are there already, of the same text, model and options, are kept and only the others are
-    recorded; a redacted trace does not tell its text, and is kept by its name with a warning. InputError for a text
-    that is too short or a target that exists, ModelError for a model that cannot be recorded, RecordError when the
-    recording disagrees with the model.
+    recorded; a redacted trace does not tell its text, and is kept by its name. With ``skip_short``, texts that are too
+    short are left out. Warns of what is worth knowing of texts and template. InputError for a text that is too short or
+    a target that exists, ModelError for a model that cannot be recorded, RecordError when the recording disagrees with
+    the model.
     """
-    note = note_untested()
-    if note is not None:
-        warnings.warn(note, stacklevel=2)
+    untested = note_untested()
+    if untested is not None:
+        warnings.warn(untested, stacklevel=2)
     model = getattr(model, "_orig_mod", model)  # what torch.compile wraps: compiled code is recorded uncompiled
-    targets = [Path(out) / name for name in unique_names(sources)]
     who = dict(identity or identify(model, getattr(model.config, "name_or_path", "") or type(model).__name__))
-    todo = [
-        (source, target)
-        for source, target in zip(sources, targets, strict=True)
-        if not (resume and _is_done(source, target, options, who))
+    asked = [
+        Item(source, Path(out) / name, template_digest(tokenizer, source, options))
+        for source, name in zip(sources, unique_names(sources), strict=True)
     ]
-    for _, target in todo:
-        refuse_existing(target)
+    done = [item for item in asked if resume and is_done(item, options, who)]
+    todo = [item for item in asked if item not in done]
+    for item in todo:
+        refuse_existing(item.target)
+    ids = check(model, tokenizer, [item.source for item in todo], options, skip_short=skip_short) if todo else []
+    if not done:
+        refuse_none(ids)
+    todo = [replace(item, ids=tuple(some)) for item, some in zip(todo, ids, strict=True) if some is not None]
     if todo:
-        _record_all(model, tokenizer, todo, options, who, progress)
-    return targets
+        _record_all(model, todo, options, who, progress)
+    there = {item.target for item in (*done, *todo)}
+    return [item.target for item in asked if item.target in there]
 
 
 def _record_all(
-    model: Any,
-    tokenizer: Any,
-    todo: Sequence[tuple[Source, Path]],
-    options: RecordOptions,
-    who: Mapping[str, Any],
-    progress: Progress,
+    model: Any, items: Sequence[Item], options: RecordOptions, who: Mapping[str, Any], progress: Progress
 ) -> None:
-    prompts = check(model, tokenizer, [source for source, _ in todo], options)
     plans = probe(model)
+    refuse_lengths(model, plans, options)
     kept = wanted(plans, options)
-    out = todo[0][1].parent
-    refuse_full_disk(price(kept, model.dtype, options, len(todo), out), out)
-    starts = range(0, len(todo), options.batch)
+    out = items[0].target.parent
+    refuse_full_disk(price(kept, model.dtype, options, len(items), out), out)
+    starts = range(0, len(items), options.batch)
     finished = Steps(progress, "recording", len(plans) * options.length * len(starts))
     for start in starts:
-        batch = slice(start, start + options.batch)
-        some = [source for source, _ in todo[batch]], [target for _, target in todo[batch]]
-        job = _Batch(model, plans, kept, options, *some, who)
-        job.record(torch.tensor(prompts[batch]), finished)
+        Batch(model, plans, kept, options, items[start : start + options.batch], who).record(finished)
 
 
-def check(model: Any, tokenizer: Any, sources: Sequence[Source], options: RecordOptions) -> list[list[int]]:
-    """The prompts of a recording, if model and options allow it at all; InputError otherwise, before anything runs."""
+def check(
+    model: Any,
+    tokenizer: Any,
+    sources: Sequence[Source],
+    options: RecordOptions,
+    *,
+    skip_short: bool = False,
+) -> list[Ids | None]:
+    """The prompts of a recording, if model and options allow it at all; InputError otherwise, before anything runs.
+
+    None stands for a text that is too short, where such are skipped. Warns of what is worth knowing of the prompts.
+    """
     if model.dtype not in STORED:
         raise InputError(f"the model computes in {model.dtype}, which a trace cannot hold; load it in float32")
     if options.fused:
@@ -107,7 +111,10 @@ def check(model: Any, tokenizer: Any, sources: Sequence[Source], options: Record
             f"prompt and continuation need {options.length} positions, {type(model).__name__} has {limit}; "
             "lower --prefill or --decode"
         )
-    return [tokenize(tokenizer, source, options, vocabulary(model)) for source in sources]
+    found = prompts(tokenizer, sources, options, vocabulary(model), skip_short=skip_short)
+    for one in notes(tokenizer, sources, found, options):
+        warnings.warn(one, stacklevel=2)
+    return found
 
 
 def note_untested() -> str | None:
@@ -121,93 +128,3 @@ def note_untested() -> str | None:
         f"transformers {version} is outside of {low} to {high}, which the recorder is tested with; "
         "its self-check still compares every layer with the model's own kernel"
     )
-
-
-def _is_done(source: Source, target: Path, options: RecordOptions, who: Mapping[str, Any]) -> bool:
-    """Whether ``target`` is a whole trace of this text, model and options; InputError when it is another one."""
-    if not target.exists():
-        return False
-    trace = Trace.open(target)
-    found = trace.entry("source").get("text_sha256"), trace.entry("recorder").get("options")
-    text = None if options.redact_text else source.sha256
-    if options.redact_text:
-        warnings.warn(f"{target} is redacted and kept by its name; its text was not compared", stacklevel=4)
-    if found != (text, json.loads(json.dumps(asdict(options)))) or difference(trace.entry("model"), who):
-        raise InputError(
-            f"{target} was recorded from another text, model or options; choose another --out to keep both"
-        )
-    return True
-
-
-def tokenize(tokenizer: Any, source: Source, options: RecordOptions, vocab: int) -> list[int]:
-    """The token ids a recording needs: P, or P + G when the text itself is the continuation."""
-    if source.tokens is not None:
-        ids = list(source.tokens)
-    elif tokenizer is None:
-        raise InputError(
-            f"the model has no tokenizer, so {source.name} cannot be read as text; give token ids with --tokens"
-        )
-    else:
-        ids = tokenizer(source.text, verbose=False)["input_ids"]
-    needed = options.length if options.continuation == "teacher" else options.prefill
-    if len(ids) < needed:
-        what = "prompt and continuation need" if options.continuation == "teacher" else "--prefill is"
-        raise InputError(
-            f"{source.name} has {len(ids)} tokens, {what} {needed}; give a longer text or lower --prefill or --decode"
-        )
-    wrong = next((token for token in ids[:needed] if not 0 <= token < vocab), None)
-    if wrong is not None:
-        raise InputError(f"{source.name} holds token id {wrong}, the model's vocabulary has {vocab}; ids start at 0")
-    return ids[:needed]
-
-
-class _Batch:
-    """One batch on its way to disk."""
-
-    def __init__(
-        self,
-        model: Any,
-        plans: Sequence[LayerPlan],
-        kept: Sequence[LayerPlan],
-        options: RecordOptions,
-        sources: Sequence[Source],
-        targets: Sequence[Path],
-        who: Mapping[str, Any],
-    ) -> None:
-        self.model, self.plans, self.kept, self.options = model, plans, kept, options
-        self.sources, self.targets, self.who = sources, targets, who
-        self.specs = {plan.spec.layer: plan.spec for plan in kept}
-
-    def record(self, prompts: Tensor, finished: Callable[[int], None]) -> list[Path]:
-        with ExitStack() as stack:
-            self._writers = [stack.enter_context(TraceWriter(target)) for target in self.targets]
-            capture = Capture(self.plans, self.kept, self.options, self._write, finished)
-            with (
-                quiet_model(self.model),
-                watch_rotary(self.model, capture.rotary),
-                intercept(self.model, capture.attention),
-            ):
-                tokens = run(self.model, prompts, self.options, [self.options.seed] * len(self.sources))
-            capture.finish()
-            return [self._publish(i, tokens[i], capture) for i in range(len(self.sources))]
-
-    def _write(self, layer: CapturedLayer) -> None:
-        tensors = layer_tensors(layer, self.specs[layer.number], self.options)
-        self._writers[layer.sequence].write_layer(layer.number, tensors)
-
-    def _publish(self, i: int, tokens: Tensor, capture: Capture) -> Path:
-        writer = self._writers[i]
-        writer.write_tokens(torch.zeros_like(tokens) if self.options.redact_text else tokens.to(torch.int64))
-        writer.write_rope(capture.tables())
-        residuals = sorted(capture.residuals.items())
-        specs = [replace(self.specs[number], pv_residual=residual) for number, residual in residuals]
-        content = manifest(self.kept, specs, self.options, self.who)
-        content["shape"] = shape(self.kept[0], self.options, self._model_layers(), vocabulary(self.model))
-        if capture.sums_error is not None:
-            content["recorder"]["column_sums"] = estimate_entry(self.options, specs[0].layer, capture.sums_error)
-        content["source"] = source_entry(self.sources[i], tokens.tolist(), self.options)
-        return writer.publish(content)
-
-    def _model_layers(self) -> int:
-        text = self.model.config.get_text_config()
-        return max(int(getattr(text, "num_hidden_layers", 0)), self.plans[-1].spec.layer + 1)

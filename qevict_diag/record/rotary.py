@@ -12,7 +12,7 @@ import functools
 import inspect
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
@@ -20,6 +20,7 @@ from torch import Tensor
 
 from qevict_diag.attention import rope
 from qevict_diag.attention.spec import AttentionSpec
+from qevict_diag.errors import RecordError
 from qevict_diag.models.intercept import modelling_modules, patched
 
 TOLERANCE = {torch.float32: 1e-4, torch.float16: 5e-3, torch.bfloat16: 4e-2, torch.float64: 1e-6}
@@ -52,38 +53,86 @@ class RotaryStyle:
     width: int = 0
 
 
+@dataclass(eq=False)
+class _Kind:
+    """Tables of layers that agree so far: full width [S, rotary_dim], pass by pass, and the model's own last ones."""
+
+    parts: list[tuple[Tensor, Tensor]] = field(default_factory=list)
+    own: tuple[Tensor, Tensor] | None = None
+
+    def add(self, part: tuple[Tensor, Tensor], own: tuple[Tensor, Tensor]) -> None:
+        """The tables of the next pass."""
+        self.parts.append(part)
+        self.own = own
+
+
 class RopeTables:
-    """Collects the tables of every rotary kind, pass by pass, from the first layer that has it."""
+    """Collects the rotary tables of every layer, pass by pass; layers of one kind agree from the first to the last.
+
+    The dry run compares a few positions, where kinds may agree that part later: frequencies that grow with the length
+    beside ones that do not. A layer whose tables part from those of its kind goes on in a kind of its own.
+    """
 
     def __init__(self, specs: Sequence[AttentionSpec]) -> None:
-        first: dict[str, AttentionSpec] = {}
-        for spec in specs:
-            if spec.rope is not None and spec.rope_style is not None:
-                first.setdefault(spec.rope, spec)
-        self._owners = {spec.layer: spec for spec in first.values()}
-        self._parts: dict[str, list[tuple[Tensor, Tensor]]] = {name: [] for name in first}
+        self._specs = {spec.layer: spec for spec in specs if spec.rope is not None and spec.rope_style is not None}
+        kinds: dict[str | None, _Kind] = {}
+        self._kinds = {layer: kinds.setdefault(spec.rope, _Kind()) for layer, spec in self._specs.items()}
+        self._passes = dict.fromkeys(self._specs, 0)
 
     def keep(self, layer: int, describe: Callable[[], RotaryCall | None]) -> None:
-        """Keep the tables of a call if ``layer`` is the one that speaks for its kind."""
-        spec = self._owners.get(layer)
-        if spec is None:
+        """Keep the tables of the call that a layer has just made."""
+        call = describe() if layer in self._specs else None
+        if call is None:
             return
-        call = describe()
-        if call is not None and spec.rope is not None and spec.rope_style is not None:
-            self._parts[spec.rope].append(call.full(spec.rotary_dim, spec.rope_style))
+        kind, number, spec = self._kinds[layer], self._passes[layer], self._specs[layer]
+        self._passes[layer] += 1
+        if number == len(kind.parts) - 1 and _same_memory(kind.own, call.tables):
+            return  # most models hand one pair of tables to all layers
+        part = call.full(spec.rotary_dim, spec.rope_style or "half")
+        if number == len(kind.parts):
+            kind.add(part, call.tables)
+        elif not _equal(kind.parts[number], part):
+            self._kinds[layer] = self._parted(kind, number, part, call.tables)
 
-    def stacked(self, names: Iterable[str | None]) -> dict[str, Tensor]:
-        """``cos.NAME`` and ``sin.NAME`` [T, rotary_dim] of the kinds ``names``."""
-        wanted = sorted(name for name in names if name is not None)
-        pairs = {
-            name: [torch.cat([part.cpu() for part in side]) for side in zip(*self._parts[name], strict=True)]
-            for name in wanted
-        }
-        return {
-            f"{part}.{name}": table
-            for name, pair in pairs.items()
-            for part, table in zip(("cos", "sin"), pair, strict=True)
-        }
+    def names(self) -> dict[int, str]:
+        """Each layer's kind: rope0, rope1, .. by their first layers."""
+        order = list(dict.fromkeys(self._kinds[layer] for layer in sorted(self._kinds)))
+        return {layer: f"rope{order.index(kind)}" for layer, kind in self._kinds.items()}
+
+    def stacked(self, layers: Iterable[int], length: int) -> dict[str, Tensor]:
+        """``cos.NAME``, ``sin.NAME`` [T, rotary_dim] of the kinds of ``layers``; RecordError unless T is ``length``."""
+        names, tables = self.names(), {}
+        for name, kind in sorted({names[layer]: self._kinds[layer] for layer in layers if layer in names}.items()):
+            seen = sum(len(cos) for cos, _ in kind.parts)
+            if seen != length:
+                raise RecordError(f"the rotary tables {name} were seen at {seen} of {length} positions")
+            tables[f"cos.{name}"] = torch.cat([cos.cpu() for cos, _ in kind.parts])
+            tables[f"sin.{name}"] = torch.cat([sin.cpu() for _, sin in kind.parts])
+        return tables
+
+    def _parted(self, kind: _Kind, number: int, part: tuple[Tensor, Tensor], own: tuple[Tensor, Tensor]) -> _Kind:
+        """The kind of a layer that agreed with ``kind`` up to pass ``number``: one that did so too, or a new one."""
+        before = kind.parts[:number]
+        for other in dict.fromkeys(self._kinds.values()):
+            alike = all(one is two for one, two in zip(other.parts, before, strict=False))
+            if alike and len(other.parts) > number and _equal(other.parts[number], part):
+                return other
+        new = _Kind(before)
+        new.add(part, own)
+        return new
+
+
+def same_memory(one: Tensor, other: Tensor) -> bool:
+    """Whether two tensors are one."""
+    return one.data_ptr() == other.data_ptr() and one.shape == other.shape and one.stride() == other.stride()
+
+
+def _same_memory(one: tuple[Tensor, Tensor] | None, other: tuple[Tensor, Tensor]) -> bool:
+    return one is not None and all(same_memory(a, b) for a, b in zip(one, other, strict=True))
+
+
+def _equal(one: tuple[Tensor, Tensor], other: tuple[Tensor, Tensor]) -> bool:
+    return all(a.shape == b.shape and torch.equal(a, b.to(a.device)) for a, b in zip(one, other, strict=True))
 
 
 RotaryObserver = Callable[[Callable[[], RotaryCall | None]], None]
@@ -93,7 +142,7 @@ RotaryObserver = Callable[[Callable[[], RotaryCall | None]], None]
 def watch_rotary(model: Any, observer: RotaryObserver) -> Iterator[None]:
     """Tell ``observer`` of every call of the rotary functions in ``model``'s modelling modules.
 
-    It gets a function that describes the call (None when that has no tables): few calls need a description.
+    It gets a function that describes the call (None when that has no tables): not every call needs a description.
     """
     with ExitStack() as patches:
         for namespace in modelling_modules(model):

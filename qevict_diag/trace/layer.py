@@ -16,7 +16,7 @@ from qevict_diag.attention.rope import Style
 from qevict_diag.attention.spec import AttentionSpec
 from qevict_diag.errors import MetricError
 
-IMPORTED = "imported"  # the ``rope`` of rows from elsewhere, whose keys and values stand for unknown ones
+IMPORTED = "imported"  # the ``rope`` of rows without their keys: imported, or recorded with --redact-keys
 
 
 @dataclass(frozen=True)
@@ -65,7 +65,7 @@ class LayerTrace:
 
     @property
     def imported(self) -> bool:
-        """Whether only the attention rows are known (`trace_import`); keys and values are stand-ins."""
+        """Whether only the attention rows are known (`qevict_diag.trace.rows`); keys and values are stand-ins."""
         return self.spec.rope == IMPORTED
 
     @property
@@ -123,8 +123,9 @@ class LayerTrace:
             return None
         if self.cos is None or self.sin is None or self.spec.rope_style is None:
             raise MetricError(
-                f"layer {self.spec.layer} has imported rows, or a rotary embedding that recording did not identify: "
-                "its keys before it are unknown; what needs them (the quantized tier) is refused, use a two-tier policy"
+                f"layer {self.spec.layer} has rows alone (imported, or recorded with --redact-keys), or a rotary "
+                "embedding that recording did not identify: its keys before it are unknown; what needs them (the "
+                "quantized tier) is refused, use a two-tier policy"
             )
         return self.cos, self.sin, self.spec.rope_style
 

@@ -44,8 +44,8 @@ def import_rows(rows: Path, out: Path, *, model: str = "unknown") -> Path:
             attention, mass = _layer(rows, tensors, number)
             if attention.shape != first[0].shape:
                 raise InputError(f"{rows}: layer {number} has another shape than layer {layers[0]}")
-            stand_ins = _stand_ins(length) if number == layers[0] else {}
-            writer.write_layer(number, stand_ins | _as_logits(attention, mass))
+            shared = stand_ins(length) if number == layers[0] else {}
+            writer.write_layer(number, shared | _as_logits(attention, mass))
         tokens = tensors.get("token_ids", torch.zeros(length, dtype=torch.int64))
         writer.write_tokens(_tokens(rows, tokens, length))
         writer.write_rope({})
@@ -105,9 +105,9 @@ def _as_logits(attention: Tensor, mass: Tensor) -> dict[str, Tensor]:
     return {"query": query, "prompt_mass": mass, "lse": torch.logsumexp(query, dim=-1)}
 
 
-def _stand_ins(length: int) -> dict[str, Tensor]:
-    """Keys and values of every layer, which the first one holds for all."""
-    return {"key": torch.eye(length)[None], "value": torch.zeros(1, length, 1)}
+def stand_ins(length: int, kv_heads: int = 1) -> dict[str, Tensor]:
+    """Keys [KV, T, T] and values [KV, T, 1] of every layer, which the first one holds for all."""
+    return {"key": torch.eye(length).repeat(kv_heads, 1, 1), "value": torch.zeros(kv_heads, length, 1)}
 
 
 def _tokens(rows: Path, tokens: Tensor, length: int) -> Tensor:

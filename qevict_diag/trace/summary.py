@@ -5,6 +5,7 @@ from typing import Any
 import torch
 
 from qevict_diag.errors import TraceError
+from qevict_diag.trace.layer import LayerTrace
 from qevict_diag.trace.trace import Trace
 
 _QUERIES = 64  # decode queries that the glance looks at, spread over all
@@ -22,6 +23,10 @@ def summary(trace: Trace) -> dict[str, Any]:
         "source": source.get("name"),
         "continuation": source.get("continuation"),
         "distinct_4grams": source.get("distinct_4grams"),
+        "end_of_sequence_step": source.get("end_of_sequence_step"),
+        "field": source.get("field"),
+        "chat_template_sha256": source.get("chat_template_sha256"),
+        "redaction": source.get("redaction"),
         "prefill": trace.shape.prefill,
         "decode": trace.shape.decode,
         "heads": trace.shape.heads,
@@ -57,11 +62,15 @@ def concentration(trace: Trace, number: int) -> dict[str, Any]:
     return {
         "layer": number,
         "sliding_window": layer.spec.sliding_window,
-        "rotary": "none"
-        if layer.spec.rope is None
-        else f"{layer.spec.rope_style or 'unknown'} {layer.spec.rotary_dim}",
+        "rotary": _rotary(layer),
         "pv_residual": layer.spec.pv_residual,
         "top_5_percent": float(rows.topk(count, dim=-1).values.sum(-1).mean()),
         "first_5": float(rows[..., :5].sum(-1).mean()),
         "last_32": float(last.mean()),
     }
+
+
+def _rotary(layer: LayerTrace) -> str:
+    if layer.imported:
+        return "rows only"
+    return "none" if layer.spec.rope is None else f"{layer.spec.rope_style or 'unknown'} {layer.spec.rotary_dim}"

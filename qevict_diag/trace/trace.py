@@ -91,7 +91,9 @@ class Trace:
     def tokens(self) -> Tensor:
         """Token ids, int64 [T]: the prompt and the tokens that were decoded; MetricError when they were redacted."""
         if self.entry("source").get("redacted") is True:
-            raise MetricError(f"{self.path} was recorded with --redact-text, so its tokens are not there")
+            raise MetricError(
+                f"{self.path} was recorded with --redact-text or --redact-keys, so its tokens are not there"
+            )
         return _of_dtype(self.token_file().read("token_ids"), (torch.int64,), self.path)
 
     def layer(self, number: int) -> LayerTrace:
