@@ -34,7 +34,7 @@ built: install
 	$(BIN)/pip install --quiet --no-deps --target build/types .
 
 # Long runs: ten thousand mutated traces; how often intervals cover the truth; the recorder under four releases of
-# transformers; costs as ratios.
+# transformers, every command under the lowest bounds, the suite under other Pythons; costs as ratios.
 fuzz: install
 	$(BIN)/python tests/fuzz_trace.py 10000
 

@@ -1,4 +1,4 @@
-"""The recorder against every supported release of transformers: `nox`, or `nox -s "recorder(5.1.0)"` for one.
+"""The bounds that pyproject.toml states: `nox`, or one session, `nox -s "recorder(5.1.0)"` or `nox -s lowest`.
 
 Each session gets its own environment. The suite of the whole project is plain `pytest`.
 """
@@ -6,7 +6,11 @@ Each session gets its own environment. The suite of the whole project is plain `
 import nox
 
 RELEASES = ("4.57.6", "5.1.0", "5.6.0", "newest")
-TESTS = ("tests/test_record_architectures.py", "tests/test_record_breadth.py", "tests/test_record.py")
+RECORDING = ("tests/test_record_architectures.py", "tests/test_record_breadth.py", "tests/test_record.py")
+SMOKE = (
+    *("tests/test_smoke.py", "tests/test_terminal.py", "tests/test_tables.py", "tests/test_page.py"),
+    *("tests/test_hostile_text.py", "tests/test_figure1.py", "tests/test_measure.py", "tests/test_frame_files.py"),
+)
 
 
 @nox.session
@@ -18,4 +22,20 @@ def recorder(session: nox.Session, transformers: str) -> None:
     session.install("-e", ".[test]", "accelerate", wanted)
     if transformers == "newest":
         session.install("bitsandbytes")  # for the models that are quantized already
-    session.run("pytest", "-q", *TESTS, *session.posargs)
+    session.run("pytest", "-q", *RECORDING, *session.posargs)
+
+
+@nox.session
+def lowest(session: nox.Session) -> None:
+    """Run every command with the lowest release of each dependency; ``-- torch==2.13.0`` pins one elsewhere."""
+    needs = nox.project.load_toml("pyproject.toml")["project"]["dependencies"]
+    pins = dict(need.split(">=") for need in needs) | dict(pin.split("==") for pin in session.posargs)
+    session.install("-e", ".", "pytest", "hypothesis", *(f"{name}=={version}" for name, version in pins.items()))
+    session.run("pytest", "-q", "-o", "filterwarnings=default", *SMOKE)
+
+
+@nox.session(python=["3.12", "3.13"])
+def python(session: nox.Session) -> None:
+    """Run the whole suite on another Python."""
+    session.install("-e", ".[test]")
+    session.run("pytest", "-q", *session.posargs)

@@ -4,7 +4,7 @@ import frames
 import numpy as np
 import polars as pl
 import pytest
-from matplotlib.collections import FillBetweenPolyCollection
+from matplotlib.collections import PolyCollection
 
 from qevict_diag.analyses import observation1, observation2
 from qevict_diag.errors import InputError
@@ -45,7 +45,7 @@ def test_a_panel_shows_every_policy_it_is_given(frame):
 
 
 def test_bands_are_the_intervals(frame, left):
-    bands = [item for item in left.collections if isinstance(item, FillBetweenPolyCollection)]
+    bands = [item for item in left.collections if isinstance(item, PolyCollection)]
     assert len(bands) == len(figure1.POLICIES)
     r1 = observation1.series(frame).filter(policy="R1")
     heights = bands[0].get_paths()[0].vertices[:, 1]
@@ -83,7 +83,7 @@ def test_bars_are_the_shares_and_the_published_ones_stand_beneath(frame, right):
 
 def test_one_article_has_no_band_and_says_so():
     axes = figure1.plot_fmm(frames.measurements(traces=1))
-    assert not [item for item in axes.collections if isinstance(item, FillBetweenPolyCollection)]
+    assert not [item for item in axes.collections if isinstance(item, PolyCollection)]
     assert any("no interval" in text.get_text() for text in axes.texts)
 
 

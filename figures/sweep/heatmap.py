@@ -27,7 +27,7 @@ def plot_heatmap(frame: pl.DataFrame, metric: str = "fmm", policy: str = "R3", *
         ax.set_xlabel(across)
         ax.set_ylabel("layer")
         ax.set_title(f"{shown_name(policy)}: {METRICS[metric].label}", parse_math=False)
-        bar = image.get_figure(root=True).colorbar(image, ax=ax, pad=0.03, aspect=30)  # type: ignore[union-attr]
+        bar = ax.figure.colorbar(image, ax=ax, pad=0.03, aspect=30)
         bar.outline.set_visible(False)
     return ax
 

@@ -17,11 +17,12 @@ def quiet_transformers() -> Iterator[list[str]]:
     chatter.set_verbosity_warning()
     chatter.disable_progress_bar()
     chatter.disable_default_handler()
-    chatter.add_handler(said)
+    logger = logging.getLogger("transformers")
+    logger.addHandler(said)
     try:
         yield said.messages
     finally:
-        chatter.remove_handler(said)
+        logger.removeHandler(said)  # theirs refuses every handler in 4.57
         chatter.enable_default_handler()
         chatter.set_verbosity(verbosity)
         if bars:
