@@ -54,7 +54,7 @@ def _general(
 
 def main() -> None:
     """Run the command line; an error is one line on stderr and exit 1. Ctrl-C exits with 130."""
-    never_fail_to_encode()
+    similar = never_fail_to_encode()
     end_cleanly()
     try:
         with warnings.catch_warnings():
@@ -64,6 +64,9 @@ def main() -> None:
         _fail(str(error))
     except OSError as error:
         _fail(_told(error))
+    finally:
+        if similar.used:
+            _tell("note: some letters are not in this terminal's encoding; similar ones, or ?, stand for them")
 
 
 def _note(
@@ -76,15 +79,18 @@ def _note(
 ) -> None:
     """A warning in one line; what is meant for programmers says where it comes from."""
     where = "" if category is UserWarning else f"{filename}:{lineno}: {category.__name__}: "
-    with suppress(InputError, OSError):  # nobody can be told
-        say(f"note: {where}{message}", err=True)
+    _tell(f"note: {where}{message}")
 
 
 def _fail(message: str) -> None:
     close_output()
-    with suppress(InputError, OSError):  # nobody can be told
-        say(f"error: {message}", err=True)
+    _tell(f"error: {message}")
     sys.exit(1)
+
+
+def _tell(line: str) -> None:
+    with suppress(InputError, OSError):  # nobody can be told
+        say(line, err=True)
 
 
 def _told(error: OSError) -> str:

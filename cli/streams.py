@@ -9,19 +9,28 @@ LOOKALIKES = {"–": "-", "−": "-", "·": ".", "×": "x", "→": ">", "≤": "
 _HANDLER = "qevict-diag-lookalike"
 
 
-def never_fail_to_encode() -> None:
+class Similar:
+    """What stands for letters that an encoding lacks; ``used`` says that some did."""
+
+    used = False
+
+    def __call__(self, error: UnicodeError) -> tuple[str, int]:
+        """The letters that stand for those that cannot be encoded."""
+        if not isinstance(error, UnicodeEncodeError):
+            raise error
+        self.used = True
+        missing = error.object[error.start : error.end]
+        return "".join(LOOKALIKES.get(letter, "?") for letter in missing), error.end
+
+
+def never_fail_to_encode() -> Similar:
     """Let letters that an encoding lacks (latin-1, cp1252, plain C) become similar ones, or question marks."""
-    codecs.register_error(_HANDLER, _similar)
+    similar = Similar()
+    codecs.register_error(_HANDLER, similar)
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors=_HANDLER)
-
-
-def _similar(error: UnicodeError) -> tuple[str, int]:
-    if not isinstance(error, UnicodeEncodeError):
-        raise error
-    missing = error.object[error.start : error.end]
-    return "".join(LOOKALIKES.get(letter, "?") for letter in missing), error.end
+    return similar
 
 
 def close_output() -> None:

@@ -9,12 +9,13 @@ from qevict_diag.analyses import regret
 from qevict_diag.analyses.estimates import rows_of
 from qevict_diag.analyses.observation3 import after_exit
 from qevict_diag.errors import MetricError
+from qevict_diag.replay.settings import Settings
 
 WINDOWED = ("R1", "R2", "R3", "R4")
 FIRST_LAG = 1
 
 
-def remarks(frame: pl.DataFrame, min_inactive: int = 3) -> dict[str, str]:
+def remarks(frame: pl.DataFrame, min_inactive: int = Settings.min_inactive) -> dict[str, str]:
     """A remark for each claim that needs one, from what the claims' setting measured; what was not is left out."""
     reading = rows_of(frame, "fmm")["reading"][0]
     own = frame.filter(pl.col("reading").is_in((reading, after_exit(reading))))
