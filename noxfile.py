@@ -19,7 +19,7 @@ def recorder(session: nox.Session, transformers: str) -> None:
     """Record every architecture with one release of transformers."""
     wanted = "transformers" if transformers == "newest" else f"transformers=={transformers}"
     session.install("--constraint", "constraints.txt", "torch")
-    session.install("-e", ".[test]", "accelerate", wanted)
+    session.install("-e", ".[test]", wanted)
     if transformers == "newest":
         session.install("bitsandbytes")  # for the models that are quantized already
     session.run("pytest", "-q", *RECORDING, *session.posargs)

@@ -359,6 +359,12 @@ def test_names_of_nothing_are_one_line(name, monkeypatch):
     assert "\n" not in str(caught.value)
 
 
+def test_an_odd_epoch_is_named(folder, monkeypatch):
+    monkeypatch.setenv("SOURCE_DATE_EPOCH", "abc")
+    with pytest.raises(InputError, match="SOURCE_DATE_EPOCH is 'abc'; give seconds since 1970"):
+        load(str(folder))
+
+
 def test_a_folder_of_gguf_files_names_one(tmp_path):
     (tmp_path / "model.gguf").write_bytes(b"")
     with pytest.raises(ModelError, match=r"has no config\.json; give one of its files, .*model\.gguf"):

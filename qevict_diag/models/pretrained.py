@@ -31,7 +31,7 @@ def load_weights(name: str, options: dict[str, Any], origin: dict[str, Any]) -> 
     model, notes = _load_checked(base, options, origin | {"revision": None})
     with quiet_transformers() as said, explained(f"adapter {name!r}", said):
         info = model.load_adapter(name, adapter_kwargs={"revision": origin["revision"]})
-        report = LoadingReport.of(info, model)
+        report = LoadingReport.logged(said) if info is None else LoadingReport.of(info, model)
     report.refuse_incomplete(name)
     return model, notes + _notes(report, name)
 

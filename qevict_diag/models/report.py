@@ -1,6 +1,7 @@
 """What transformers says about the weights it loaded: none may be missing, surplus ones are told."""
 
-from collections.abc import Mapping
+import re
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -8,6 +9,7 @@ from qevict_diag.errors import ModelError
 from qevict_diag.models.causes import listed
 
 _PACKED = ("scale", "zero", "absmax", "quant", "packed", "g_idx", "qweight", "scb")  # parts of packed weights' names
+_LOGGED = re.compile(r"missing keys in the model: (.*)|(?m:^(\S+)\s*\|\s*(?:\S*m)?MISSING)")
 
 
 @dataclass(frozen=True)
@@ -24,10 +26,15 @@ class LoadingReport:
         """From transformers' loading info of ``model``: a mapping, or for adapters an object with the same entries."""
         entries = info if isinstance(info, Mapping) else vars(info)
         missing, surplus = (tuple(sorted(map(str, entries[key]))) for key in ("missing_keys", "unexpected_keys"))
-        shapes = sorted(entries["mismatched_keys"])
-        misshapen = tuple(f"{name} is {_sides(has)}, not {_sides(needs)}" for name, has, needs in shapes)
+        misshapen = tuple(sorted(map(_misshapen, entries["mismatched_keys"])))
         owners = {name.rpartition(".")[0] for name in model.state_dict()} if surplus else set()
         return cls(missing, surplus, tuple(name for name in surplus if _is_packed(name, owners)), misshapen)
+
+    @classmethod
+    def logged(cls, said: Sequence[str]) -> "LoadingReport":
+        """Of an adapter, from the log of releases that give no loading info for one: a sentence, or rows of a table."""
+        found = _LOGGED.finditer("\n".join(said))
+        return cls(tuple((match[1] or match[2]).rstrip(". ") for match in found), (), (), ())
 
     def refuse_incomplete(self, name: str) -> None:
         """ModelError when weights of ``name`` are missing, of a wrong shape, or packed in a way nobody unpacked.
@@ -59,6 +66,14 @@ def _is_packed(surplus: str, owners: set[str]) -> bool:
     """Whether a tensor belongs to the weight of a module that the model has: ``q_proj.weight_scale``, say."""
     owner = surplus.partition(".weight")[0] if ".weight" in surplus else surplus.rpartition(".")[0]
     return owner in owners and any(part in surplus[len(owner) :].lower() for part in _PACKED)
+
+
+def _misshapen(entry: Any) -> str:
+    """A tensor's name and both shapes; releases before 5 give the name alone."""
+    if isinstance(entry, str):
+        return f"{entry} has another shape than the model's"
+    name, has, needs = entry
+    return f"{name} is {_sides(has)}, not {_sides(needs)}"
 
 
 def _sides(shape: Any) -> str:
