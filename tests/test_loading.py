@@ -1,5 +1,6 @@
 """Loading from folders and hub ids: whole weights or none, one line for every failure, no code unasked for."""
 
+import errno
 import json
 import os
 import pickle
@@ -357,6 +358,14 @@ def test_names_of_nothing_are_one_line(name, monkeypatch):
     with pytest.raises(ModelError) as caught:
         load(name)
     assert "\n" not in str(caught.value)
+
+
+def test_a_file_that_may_not_be_read_is_named(folder, monkeypatch):
+    def refuse(path, *args):
+        raise PermissionError(errno.EACCES, "Permission denied", str(path))
+
+    monkeypatch.setattr(pretrained.Path, "open", refuse)
+    assert causes.damaged(str(folder)) == f"{folder / 'config.json'} cannot be read (Permission denied)"
 
 
 def test_an_odd_epoch_is_named(folder, monkeypatch):

@@ -57,18 +57,29 @@ def cause(error: Exception, said: Sequence[str] = ()) -> str:
 
 
 def damaged(folder: str | None) -> str | None:
-    """The first file of a model folder that is cut or broken, and how; None when all can be read, or there is none."""
+    """The first file of a model folder that cannot be read, is cut or broken, and how; None when there is none."""
     from safetensors import SafetensorError, safe_open
 
-    for path in sorted(Path(folder).iterdir()) if folder is not None and is_folder(folder) else ():
+    for path in _files(folder):
         try:
+            path.open("rb").close()
             if path.suffix == ".json":
                 json.loads(path.read_bytes())
             if path.suffix == ".safetensors":
                 safe_open(path, "pt").__enter__()
-        except (OSError, ValueError, RecursionError, SafetensorError) as error:
+        except OSError as error:
+            return f"{path} cannot be read ({error.strerror})"
+        except (ValueError, RecursionError, SafetensorError) as error:
             return f"{path} is damaged ({one_line(error)}), fetch it again"
     return None
+
+
+def _files(folder: str | None) -> list[Path]:
+    """The files of a folder, none where it cannot be listed."""
+    try:
+        return sorted(path for path in Path(folder or "").iterdir() if path.is_file()) if folder is not None else []
+    except OSError:
+        return []
 
 
 def one_line(error: Exception) -> str:

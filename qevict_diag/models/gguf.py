@@ -50,6 +50,7 @@ def load_gguf(path: Path, **options: Any) -> tuple[Any, Any, list[str]]:
 def _open(path: Path) -> Any:
     import gguf
 
+    path.open("rb").close()  # what cannot be read is not damaged
     with explained(str(path), advice="it is cut, damaged or no GGUF file, fetch it again"):
         file = gguf.GGUFReader(path)
     parts = value_of(file, "split.count") or 1
@@ -60,8 +61,9 @@ def _open(path: Path) -> Any:
 
 def _left_out(file: Any, model: Any, path: Path) -> str | None:
     """A note on tensors that transformers passed over, seen by the number of numbers; None when all were taken."""
-    sizes = {tensor.name: int(tensor.n_elements) for tensor in file.tensors if not tensor.name.startswith(_NOT_WEIGHTS)}
-    taken = sum({weight.data_ptr(): weight.numel() for weight in model.parameters()}.values())
+    weights = [tensor for tensor in file.tensors if not any(part in tensor.name for part in _NOT_WEIGHTS)]
+    sizes = {tensor.name: int(tensor.n_elements) for tensor in weights}
+    taken = sum({weight.data_ptr(): weight.numel() for weight in model.state_dict().values()}.values())
     surplus = sum(sizes.values()) - taken
     if surplus <= 0:
         return None

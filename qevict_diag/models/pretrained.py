@@ -81,8 +81,8 @@ def adapter_config(name: str, revision: str | None = None) -> Path | None:
     from transformers.utils import find_adapter_config_file
 
     if is_folder(name):
-        path = Path(name) / ADAPTER
-        return path if path.is_file() else None
+        path = os.path.join(name, ADAPTER)
+        return Path(path) if os.path.isfile(path) else None
     with explained(_called(name), advice=_choices()):
         found = find_adapter_config_file(name, revision=revision)
     return None if found is None else Path(found)
@@ -110,9 +110,9 @@ def _refuse_unusable_adapter(name: str) -> None:
 
 
 def _load_checked(name: str, options: dict[str, Any], origin: dict[str, Any]) -> tuple[Any, list[str]]:
-    _refuse_no_model(name)
     advice = "" if is_folder(name) else _choices()
     with quiet_transformers() as said, explained(_called(name), said, folder=name, advice=advice):
+        _refuse_no_model(name)
         auto = _class_for(name, origin)
         # shapes that differ are named below, where transformers would only say that there are some
         model, info = auto.from_pretrained(
