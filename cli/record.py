@@ -32,7 +32,8 @@ def record(
         typer.Option(
             "--chat",
             help="Put each text into the model's chat template, as the user's message: the text is cut to --prefill, "
-            "the template is not. JSON lines may hold messages or conversations.",
+            "the template is not. JSON lines may hold messages or conversations; a reply at their end is what teacher "
+            "goes on with.",
         ),
     ] = False,
     shard: Annotated[str | None, typer.Option(help="Record part i of n of the texts, like 2/8.")] = None,

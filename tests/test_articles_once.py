@@ -90,6 +90,7 @@ def test_other_lengths_models_continuations_and_texts_are_other_runs(tmp_path):
         *recorded(tmp_path / "3", named("model"), seed=1),
         *recorded(tmp_path / "4", named("teacher"), continuation="teacher"),
         *recorded(tmp_path / "5", named("layers"), layers=(0, 1)),
+        *recorded(tmp_path / "8", named("heads"), heads=(0, 1)),
         *recorded(tmp_path / "6", named("seed-1"), continuation="sample", seed=0, temperature=9.0),
         *(Trace.open(path) for path in write_traces(tmp_path / "7", 2)),
         random_trace(0),

@@ -5,6 +5,7 @@ import sys
 
 import pytest
 from tiny_models import build, transformers_noise
+from tiny_tokenizers import VOCABULARY, tiny_tokenizer
 
 from qevict_diag.cli import app as cli
 from qevict_diag.trace.trace import Trace
@@ -194,3 +195,76 @@ def test_verify_takes_a_folder_of_traces(run, model, tokens, tmp_path):
     code, out, _ = run("verify", tmp_path / "t")
     assert code == 0
     assert "ids: whole (4 layers, 24+6 tokens)" in out
+
+
+@pytest.fixture(scope="module")
+def talking(tmp_path_factory):
+    """A model folder with a tokenizer and a chat template."""
+    folder = tmp_path_factory.mktemp("talking") / "tiny"
+    build("llama", vocab_size=VOCABULARY).save_pretrained(folder)
+    tiny_tokenizer().save_pretrained(folder)
+    return folder
+
+
+@pytest.mark.filterwarnings("default")
+def test_chats_of_a_data_set_from_its_lines_to_their_analysis(run, talking, tmp_path):
+    text = "The eel was a riddle to everyone who looked for its beginning. " * 9
+    rows = [
+        {"x": {"talk": [{"role": "user", "content": text}]}},
+        {"x": {"talk": "too short"}},
+        {"x": {"talk": text}},
+        {"x": {"talk": f"Another story. {text}"}},
+    ]
+    (tmp_path / "talks.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    shared = ["--model", talking, "--text", tmp_path / "talks.jsonl", "--field", "x.talk", "--chat", "--quiet"]
+    lengths = [
+        "--prefill",
+        60,
+        "--decode",
+        40,
+        "--continuation",
+        "sample",
+        "--temperature",
+        "3.5",
+        "--out",
+        tmp_path / "t",
+    ]
+    code, out, err = run("record", *shared, *lengths)
+    assert (code, out) == (1, "")
+    assert "a chat prompt is not padded: give a longer text, or --prefill" in err
+    code, out, err = run("record", *shared, *lengths, "--skip-short")
+    assert code == 0, err
+    assert [line.split()[0] for line in out.splitlines()] == [str(tmp_path / "t" / f"talks-{row}") for row in (1, 3, 4)]
+    assert "note: skipped 1 of 4 texts, too short: talks-2" in err
+    assert "note: talks-1, talks-3 are the same 60 tokens" in err
+    source = Trace.open(tmp_path / "t" / "talks-1").entry("source")
+    assert (source["field"], len(source["chat_template_sha256"])) == ("x.talk", 64)
+    code, out, err = run("analyze", tmp_path / "t", "--policy", "R1", "--metric", "churn", "--budget", "1/2", "--quiet")
+    assert code == 0, err
+    assert f"left out: {tmp_path / 't' / 'talks-3'} holds the same recording as" in err
+
+
+def test_rows_alone_from_the_command_line(run, model, tokens, tmp_path):
+    words = ["--model", model, "--tokens", tokens, "--prefill", 24, "--decode", 12, "--out", tmp_path / "t", "--quiet"]
+    assert run("record", *words, "--redact-keys")[0] == 0
+    shared = [
+        tmp_path / "t",
+        "--budget",
+        "1/2",
+        "--sinks",
+        2,
+        "--recent",
+        6,
+        "--horizon",
+        4,
+        "--metric",
+        "fmm",
+        "--quiet",
+    ]
+    assert run("analyze", *shared, "--policy", "R1")[0] == 0
+    code, _, err = run("analyze", *shared, "--policy", "R3")
+    assert (code, err.count("\n")) == (1, 1)
+    assert "rows alone (imported, or recorded with --redact-keys)" in err
+    code, out, _ = run("inspect", tmp_path / "t" / "ids")
+    assert "rows only" in out
+    assert "can be compared with a guess of the text" in " ".join(out.split())

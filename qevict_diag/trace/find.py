@@ -81,7 +81,8 @@ def _keys(trace: Trace) -> Iterator[str]:
     """What makes two traces one recording; checksums of files stand for what they hold."""
     source, model, options = trace.entry("source"), trace.entry("model"), trace.entry("recorder").get("options")
     weights, text = model.get("weights_sha256"), source.get("text_sha256")
-    run = (weights or trace.model_id, model.get("dtype"), trace.layers, trace.shape.prefill)
+    heads = {layer: spec.head_numbers for layer, spec in trace.specs.items()}
+    run = (weights or trace.model_id, model.get("dtype"), heads, trace.shape.prefill)
     if text is not None and "tokens.safetensors" in trace.files:
         yield json.dumps(["tokens", run, trace.files["tokens.safetensors"].sha256])
     if None not in (weights, text):  # a model of unknown weights may have been another one
