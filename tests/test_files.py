@@ -7,6 +7,7 @@ import socket
 import stat
 import subprocess
 import sys
+from functools import partial
 
 import pytest
 
@@ -96,12 +97,21 @@ def mode(path):
 
 def in_child(action):
     """The exit status of ``action`` in a forked process; -9 when it was killed."""
+    return status_of(forked(action))
+
+
+def forked(action):
+    """A child process that runs ``action`` and nothing else."""
     child = os.fork()
     if child == 0:
         try:
             action()
         finally:
             os._exit(0)
+    return child
+
+
+def status_of(child):
     return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
 
 
@@ -261,14 +271,8 @@ def test_writers_and_cleaners_of_one_name_do_not_disturb_each_other(tmp_path):
                 (scratch / "z").write_text("z")
         kill_myself()  # the sign that all went well
 
-    children = [os.fork() for _ in range(4)]
-    if 0 in children:
-        try:
-            write_often()
-        finally:
-            os._exit(1)
-    statuses = [os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) for child in children]
-    assert statuses == [-signal.SIGKILL] * 4
+    children = [forked(write_often) for _ in range(4)]
+    assert [status_of(child) for child in children] == [-signal.SIGKILL] * 4
     assert names(tmp_path) == ["x.md"]
 
 
