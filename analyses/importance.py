@@ -13,8 +13,8 @@ from qevict_diag.replay.settings import Settings
 from qevict_diag.statistics.intervals import minus
 
 DEFAULT = "cumulative"
-ESTIMATORS = ("decayed", "persistence", "observation", "key_norm", "value_weighted", "random", "oracle", "irreversible")
-POLICIES = ("R3", *(f"R3[{name}]" for name in ESTIMATORS))
+ESTIMATORS = ("decayed", "persistence", "observation", "key_norm", "value_weighted", "oracle", "irreversible")
+POLICIES = ("R3", *(f"R3[{name}]" for name in ESTIMATORS))  # to be replayed; chance needs no replay
 CHANCE_ARM = f"R3[{RANDOM}]"
 SHOWN: tuple[tuple[str, str, How], ...] = (
     ("fmm", "fmm", "mean"),
@@ -35,7 +35,7 @@ def compare(frame: pl.DataFrame, settings: Settings | None = None, over: Sample 
     Rows are sorted by FMM, the lowest first. ``random`` is chance in closed form where that was measured.
     """
     frame = with_chance(frame)
-    frame = frame.filter(pl.col("policy").is_in(POLICIES))
+    frame = frame.filter(pl.col("policy").is_in((*POLICIES, CHANCE_ARM)))
     over = over or sample(frame)
     table = _differences(frame, over)
     for name, metric, how in SHOWN:

@@ -143,7 +143,7 @@ def test_episodes_after_an_exit_stand_beside_the_claim_and_do_not_count(frame):
     assert both["estimate"].to_list() == pytest.approx([12 / 200 - 2 / 200, 2 / 40 - 3 / 40])
     row = verdicts.summary(claims.evaluate(frame)).filter(claim="III-a").row(0, named=True)
     assert row["verdict"] == "holds"
-    assert "after exit = -0.025" in row["evidence"]
+    assert "after exit = -0.025 [-0.025, -0.025] (beside the claim: does not hold)" in row["evidence"]
     assert "Of R3's 384 rescued episodes 320 are first entries" in row["remark"]  # (12 - 2) · 4 layers · 8 articles
 
 

@@ -36,7 +36,7 @@ def _or_nothing(tell: Callable[[], str]) -> str:
 
 
 def _capacity(frame: pl.DataFrame) -> str:
-    told = "R2 has two tiers as R1 has; R3 and R4 keep more tokens than R1 as well, so capacity and windows differ."
+    told = "R2 has two tiers as R1 has. R3 and R4 differ from R1 in capacity as well: they keep more tokens."
     found = regret.regret(frame).filter(pl.col("policy").is_in(WINDOWED), pl.col("closed").is_not_null())
     closed = ", ".join(f"{row['policy']} {_share(row)}" for row in found.sort("policy").iter_rows(named=True))
     return (

@@ -188,8 +188,8 @@ def _check(check: Mapping[str, Any]) -> str:
     if check["verdict"] == claims.UNMEASURED:
         return escape(f"{check['statistic']}: {check['verdict']}; {check['numbers']}")
     side = claimed(check["side"], check["threshold"], check["word"], check["margin"])
-    verdict = check["verdict"] if check["counts"] else f"{check['verdict']}; beside the claim, not counted"
-    return escape(f"{told(check)}, {side}: {verdict}. {check['numbers']}") + strip(check)
+    verdict = f": {check['verdict']}" if check["counts"] else ""
+    return escape(f"{told(check)}, {side}{verdict}. {check['numbers']}") + strip(check)
 
 
 def _inline(svg: str) -> str:
