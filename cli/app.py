@@ -14,6 +14,7 @@ from qevict_diag.cli.renamed import renamed
 from qevict_diag.cli.show import say
 from qevict_diag.cli.signals import end_cleanly
 from qevict_diag.cli.streams import close_output, never_fail_to_encode
+from qevict_diag.epoch import source_date
 from qevict_diag.errors import InputError, QEvictError
 
 
@@ -59,6 +60,7 @@ def main() -> None:
     try:
         with warnings.catch_warnings():
             warnings.showwarning = _note
+            source_date()
             app()
     except QEvictError as error:
         _fail(str(error))

@@ -1,5 +1,6 @@
 """Frames as files: parquet, CSV and JSON, whole or not at all."""
 
+import errno
 import os
 import re
 from pathlib import Path
@@ -42,10 +43,9 @@ def write(frame: pl.DataFrame, path: Path) -> None:
         else:
             frame.write_json(path)
     except (ComputeError, OSError) as error:
-        number = re.search(r"\(os error (\d+)\)", str(error))
-        if number is None:
-            raise
-        raise OSError(int(number[1]), os.strerror(int(number[1]))) from error
+        number = re.search(r"\(os error (\d+)\)", str(error))  # lost where the disk fills up within a page
+        refused = errno.EIO if number is None else int(number[1])
+        raise OSError(refused, os.strerror(refused)) from error
 
 
 def csv_text(frame: pl.DataFrame) -> str:

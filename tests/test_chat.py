@@ -79,6 +79,11 @@ BROKEN = {
     "divides by zero": ("{{ 1 // 0 }}", "zero"),
     "leaves the text out": ("<|user|>hello<|end|>", "leaves the user's text out"),
     "changes the text": ("{% for m in messages %}{{ m['content'] | upper }}{% endfor %}", "leaves the user's text out"),
+    "prints parts": ("{{ m }}{{ messages[0]['content'][:9] }}", "leaves the user's text out"),
+    "prints parts as JSON": (
+        "{% if messages[0]['content'] is string %}none{% else %}{{ messages[0]['content'] | tojson }}{% endif %}",
+        "leaves the user's text out",
+    ),
     "says it twice": ("{% for m in messages * 2 %}{{ m['content'] }}{% endfor %}", "leaves the user's text out"),
 }
 

@@ -68,6 +68,14 @@ def test_a_full_disk_under_a_frame_is_one_line(large, tmp_path, full, ending):
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.parametrize("rows", [1, 20, 100, 300, 1000])
+def test_a_disk_that_fills_up_anywhere_in_a_frame_is_one_line(large, tmp_path, full, rows):
+    """Within a page, polars tells of a transport that failed, and no more."""
+    frame = pl.DataFrame({f"{name}{number}": large[name][:rows] for number in range(40) for name in large.columns})
+    with full(), pytest.raises(InputError, match=r"cannot write .*x\.parquet \([A-Z].*\); make room"):
+        frame_files.write_frame(frame, tmp_path / "x.parquet")
+
+
 @pytest.mark.parametrize("ending", style.FORMATS)
 def test_a_full_disk_under_a_picture_is_one_line(tmp_path, full, ending):
     figure = Figure()

@@ -144,6 +144,9 @@ REFUSED = {
     "other extrapolation": scaled(YARN_TYPE, CONTEXT, ("add_rope_scaling_yarn_ext_factor", 0.5)),
     "magnitude alone": based(("add_rope_scaling_attn_factors", 1.2)),
     "longrope without factors": scaled(LONG),
+    "longrope without anything": based(("add_rope_scaling_type", gguf.RopeScalingType.LONGROPE)),
+    "longrope with a scale and ones": scaled(LONG, ("add_tensor", "rope_freqs.weight", np.ones_like(FACTORS))),
+    "a kind of the future": based(("add_string", "llama.rope.scaling.type", "su")),
     "short factors alone": based(("add_tensor", "rope_factors_short.weight", FACTORS)),
     "factors and a scale": scaled(LINEAR, ("add_tensor", "rope_freqs.weight", FACTORS)),
     "layers that differ": based(

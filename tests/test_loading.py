@@ -2,6 +2,7 @@
 
 import errno
 import json
+import logging
 import os
 import pickle
 import shutil
@@ -134,7 +135,18 @@ BROKEN = {
     "tokenizer's pointer": (write("tokenizer.json", POINTER.encode()), r"tokenizer\.json is a pointer of Git LFS"),
     "no config": (lambda f: (f / "config.json").unlink(), "is no model folder, it has no config.json"),
     "config cut": (write("config.json", b"{"), r"config\.json is damaged"),
-    "config a number": (write("config.json", b"5"), "cannot load model"),
+    "config a number": (write("config.json", b"5"), r"config\.json is damaged \(it holds no JSON object\)"),
+    "config nothing": (write("config.json", b"null"), r"config\.json is damaged \(it holds no JSON object\)"),
+    "generation config a list": (write("generation_config.json", b"[1]"), r"generation_config\.json is damaged"),
+    "tokenizer config a list": (write("tokenizer_config.json", b"[1]"), r"tokenizer_config\.json is damaged"),
+    "index a list": (
+        lambda f: ((f / "model.safetensors").unlink(), write("model.safetensors.index.json", b"[]")(f)),
+        r"index\.json is damaged \(it holds no JSON object\)",
+    ),
+    "garbage in place of a pickle": (
+        lambda f: ((f / "model.safetensors").unlink(), write("pytorch_model.bin", b"abc" * 99)(f)),
+        r"pytorch_model\.bin is damaged \(it is no file of PyTorch\), fetch it again",
+    ),
     "index cut": (
         lambda f: ((f / "model.safetensors").unlink(), write("model.safetensors.index.json", b"{")(f)),
         r"model\.safetensors\.index\.json is damaged",
@@ -372,6 +384,17 @@ def test_an_odd_epoch_is_named(folder, monkeypatch):
     monkeypatch.setenv("SOURCE_DATE_EPOCH", "abc")
     with pytest.raises(InputError, match="SOURCE_DATE_EPOCH is 'abc'; give seconds since 1970"):
         load(str(folder))
+
+
+def test_attempts_to_reach_the_hub_are_not_told_one_by_one(capfd, monkeypatch):
+    def refuse(*args, **options):
+        logging.getLogger("huggingface_hub.utils._http").warning("Retrying in 1s")
+        raise OSError("couldn't connect")
+
+    monkeypatch.setattr("transformers.utils.find_adapter_config_file", refuse)
+    with pytest.raises(ModelError, match="the hub cannot be reached"):
+        load("owner/name")
+    assert capfd.readouterr().err == ""
 
 
 def test_a_folder_of_gguf_files_names_one(tmp_path):

@@ -4,13 +4,16 @@ from dataclasses import replace
 
 import pytest
 from disk_traces import write_trace
+from tiny_models import build
 from typer.testing import CliRunner
 
 from qevict_diag.cache.budget import Budget
 from qevict_diag.cli.app import app
 from qevict_diag.measure.notes import notes
 from qevict_diag.policies.catalogue import policy
+from qevict_diag.record import RecordOptions, record
 from qevict_diag.replay.settings import Settings
+from qevict_diag.texts.source import Source
 from qevict_diag.trace.trace import Trace
 
 LENGTHS = {"layers": 4, "prefill": 60, "decode": 40}
@@ -30,6 +33,19 @@ def plain(tmp_path_factory):
 def test_a_policy_that_keeps_no_window_is_named(plain, budget, empty):
     """Of 100 tokens, 8 are sinks and recent ones; R2's windows have 8 tokens, R1's one."""
     assert [one.split()[0] for one in told(plain, budget, "R1", "R2")] == empty
+
+
+def test_runs_that_continue_one_prompt_are_no_independent_articles(tmp_path):
+    """Two draws from one prompt are two runs, of one text; another text, or another model, is another article."""
+    sources = [Source(name, tokens=ids) for name, ids in (("one", tuple(range(3, 33))), ("other", tuple(range(4, 34))))]
+    options = RecordOptions(prefill=30, decode=8, continuation="sample", temperature=9.0)
+    paths = [
+        *record(build("llama"), None, sources, options, out=tmp_path / "a"),
+        *record(build("llama"), None, sources[:1], replace(options, seed=1), out=tmp_path / "b"),
+        *record(build("qwen2"), None, sources[:1], options, out=tmp_path / "c"),
+    ]
+    found = list(notes([Trace.open(path) for path in paths], [], Settings(Budget("1/2", sinks=2, recent=6))))
+    assert found == ["one, one continue one prompt: intervals take them for independent articles, which they are not"]
 
 
 def sliding(trace, windows):

@@ -370,6 +370,9 @@ def test_existing_target_is_refused(tmp_path):
 def test_layers_that_do_not_exist_are_refused(tmp_path):
     with pytest.raises(InputError, match=r"layers \[4\] do not attend; .* 0 to 3"):
         traces(tmp_path, layers=(1, 4))
+    with pytest.raises(InputError, match="do not attend") as told:
+        traces(tmp_path, layers=tuple(range(10**5)))
+    assert len(str(told.value)) < 200
 
 
 @pytest.mark.parametrize(

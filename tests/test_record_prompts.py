@@ -8,7 +8,7 @@ import torch
 from tiny_models import build, transformers_noise
 from tiny_tokenizers import VOCABULARY, tiny_tokenizer
 
-from qevict_diag.errors import InputError
+from qevict_diag.errors import InputError, ModelError
 from qevict_diag.record import RecordOptions, check, record
 from qevict_diag.record.decode import first_end
 from qevict_diag.texts.source import Source
@@ -102,6 +102,15 @@ def test_the_first_step_at_which_the_model_would_have_stopped(tmp_path, ends):
     trace = Trace.open(path)
     assert trace.tokens[30:].tolist() == tokens  # the recording goes on
     assert trace.entry("source")["end_of_sequence_step"] == step == summary(trace)["end_of_sequence_step"]
+
+
+@pytest.mark.parametrize("ends", [2.5, "</s>", [[2]], {"id": 2}])
+def test_an_end_that_is_no_token_id_is_refused_before_the_run(tmp_path, ends):
+    model = build("llama")
+    model.generation_config.eos_token_id = ends
+    with pytest.raises(ModelError, match=r"has the eos_token_id .*; an id or a list of ids is needed"):
+        record(model, None, [LONG], OPTIONS, out=tmp_path / "out")
+    assert not (tmp_path / "out").exists()
 
 
 def test_first_end():

@@ -1,7 +1,8 @@
-"""What to know of numbers before they are read: where a policy keeps nothing, and where nothing has to go."""
+"""What to know of numbers before they are read: one prompt twice, policies that keep nothing, layers that lose none."""
 
 from collections.abc import Iterator, Sequence
 
+from qevict_diag.measure.models import model_names
 from qevict_diag.policies.policy import Policy
 from qevict_diag.replay.plan import make_plan
 from qevict_diag.replay.settings import Settings
@@ -10,8 +11,24 @@ from qevict_diag.trace.trace import Trace
 
 def notes(traces: Sequence[Trace], policies: Sequence[Policy], settings: Settings) -> Iterator[str]:
     """A sentence for each thing to know of these policies' numbers on these traces."""
+    yield from _of_one_prompt(traces)
     yield from _empty(traces, policies, settings)
     yield from _narrow(traces, settings)
+
+
+def _of_one_prompt(traces: Sequence[Trace]) -> Iterator[str]:
+    """Traces that continue one prompt: other runs, and no independent articles. Redacted ones do not tell."""
+    prompts: dict[tuple[str, ...], list[str]] = {}
+    for trace, model in zip(traces, model_names(traces), strict=True):
+        if trace.entry("source").get("redacted") is not True:
+            prompt = map(str, trace.tokens[: trace.shape.prefill].tolist())
+            prompts.setdefault((model, *prompt), []).append(trace.name)
+    for names in prompts.values():
+        if len(names) > 1:
+            yield (
+                f"{', '.join(names[:4])}{f' and {len(names) - 4} more' if len(names) > 4 else ''} continue one prompt: "
+                "intervals take them for independent articles, which they are not"
+            )
 
 
 def _empty(traces: Sequence[Trace], policies: Sequence[Policy], settings: Settings) -> Iterator[str]:

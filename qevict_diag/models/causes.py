@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from importlib.util import find_spec
 from pathlib import Path
+from zipfile import is_zipfile
 
 from qevict_diag.errors import ModelError, QEvictError
 
@@ -15,6 +16,7 @@ LONGEST = 300  # characters of a cause
 _SAYS_ENOUGH = (OSError, ValueError, ImportError, RuntimeError, NotImplementedError)
 _OWN_CODE = "--trust-remote-code"
 _SEE_REPORT = "above report"  # transformers refers to a table that it has logged
+_OF_ENTRIES = re.compile(r"(.+_)?config\.json|.+\.index\.json|(tokenizer|vocab|special_tokens_map|added_tokens)\.json")
 _ROW = re.compile(r"(?m)^(\S+)\s+\|\s*(?:\S*m)?(CONVERSION|MISMATCH)")
 
 
@@ -64,14 +66,30 @@ def damaged(folder: str | None) -> str | None:
         try:
             path.open("rb").close()
             if path.suffix == ".json":
-                json.loads(path.read_bytes())
+                _refuse_no_object(path)
             if path.suffix == ".safetensors":
                 safe_open(path, "pt").__enter__()
+            if path.suffix == ".bin":
+                _refuse_no_archive(path)
         except OSError as error:
             return f"{path} cannot be read ({error.strerror})"
         except (ValueError, RecursionError, SafetensorError) as error:
             return f"{path} is damaged ({one_line(error)}), fetch it again"
     return None
+
+
+def _refuse_no_object(path: Path) -> None:
+    """ValueError for what is no JSON, or holds no entries where transformers looks for some."""
+    content = json.loads(path.read_bytes())
+    if _OF_ENTRIES.fullmatch(path.name) and not isinstance(content, dict):
+        raise ValueError("it holds no JSON object")
+
+
+def _refuse_no_archive(path: Path) -> None:
+    """ValueError for weights that are neither of PyTorch's formats, an archive or a bare pickle."""
+    with path.open("rb") as file:
+        if file.read(1) != b"\x80" and not is_zipfile(file):
+            raise ValueError("it is no file of PyTorch")
 
 
 def _files(folder: str | None) -> list[Path]:

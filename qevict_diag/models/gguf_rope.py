@@ -17,6 +17,7 @@ _READ = re.compile(
     r"dimension_count(_swa)?|dimension_sections|freq_base(_swa)?|scale_linear|scaling\.(type|factor|attn_factor"
     r"|original_context_length|finetuned|yarn_ext_factor|yarn_attn_factor|yarn_beta_fast|yarn_beta_slow)"
 )
+_KINDS = ("none", "linear", "yarn", "longrope")
 
 
 @dataclass(frozen=True)
@@ -127,6 +128,7 @@ def _rotation(says: dict[str, Any], width: int, context: int) -> Rotation:
     kind, factor = says.get("scaling.type", "linear"), says.get("scaling.factor", says.get("scale_linear", 0.0)) or 1.0
     original = int(says.get("scaling.original_context_length", 0)) or context
     magnitude = says.get("scaling.attn_factor", 1.0)
+    _refuse_unless(kind in _KINDS, f"scaling {kind!r}")
     if factors:
         short, long = factors
         original = original if short != long else max(original, context)  # nothing changes at a length
@@ -137,9 +139,11 @@ def _rotation(says: dict[str, Any], width: int, context: int) -> Rotation:
         betas = says.get("scaling.yarn_beta_fast", 32.0), says.get("scaling.yarn_beta_slow", 1.0)
         return Rotation(width, base, "yarn", factor, original, magnitude, *betas)
     _refuse_unless(magnitude == 1.0, f"attn_factor {magnitude:g} without factors")
+    if kind == "longrope":
+        known = any(_factors_of(name) for name in says)  # nothing but ones
+        _refuse_unless(known and factor == 1.0, "scaling 'longrope' without factors")
     if kind == "none" or factor == 1.0:
         return Rotation(width, base)
-    _refuse_unless(kind == "linear", f"scaling {kind!r} without factors")
     return Rotation(width, base, "linear", factor)
 
 

@@ -1,6 +1,5 @@
 """Load a decoder model: a built-in alias, a local folder, a ``.gguf`` file or a hub id."""
 
-import os
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -8,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from qevict_diag.devices import torch_device
+from qevict_diag.epoch import source_date
 from qevict_diag.errors import InputError
 from qevict_diag.models.aliases import ALIASES
 from qevict_diag.models.causes import explained, is_folder
@@ -50,7 +50,7 @@ def load(
     ``trust_remote_code``. InputError for a device, dtype or revision that does not exist, ModelError for a model that
     cannot be had or whose weights are not whole.
     """
-    _refuse_odd_epoch()
+    source_date()  # refused here if it is none, since transformers imports what fails over it
     where = torch_device(device)
     options = {"dtype": "auto" if dtype is None else torch_dtype(dtype), "attn_implementation": backend}
     if revision is not None and (name in ALIASES or name.endswith(".gguf") or is_folder(name)):
@@ -67,13 +67,6 @@ def load(
     with explained(f"model {name!r}"):
         model = model.to(where).eval()
     return LoadedModel(model, tokenizer, identify(model, name, fingerprint(name, revision)))
-
-
-def _refuse_odd_epoch() -> None:
-    """InputError for a SOURCE_DATE_EPOCH that is no number: numpy, which transformers imports, would fail over it."""
-    epoch = os.environ.get("SOURCE_DATE_EPOCH")
-    if epoch is not None and not epoch.isdecimal():
-        raise InputError(f"SOURCE_DATE_EPOCH is {epoch!r}; give seconds since 1970, or unset it")
 
 
 def torch_dtype(name: str) -> "torch.dtype":

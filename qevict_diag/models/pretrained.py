@@ -83,7 +83,7 @@ def adapter_config(name: str, revision: str | None = None) -> Path | None:
     if is_folder(name):
         path = os.path.join(name, ADAPTER)
         return Path(path) if os.path.isfile(path) else None
-    with explained(_called(name), advice=_choices()):
+    with quiet_transformers(), explained(_called(name), advice=_choices()):
         found = find_adapter_config_file(name, revision=revision)
     return None if found is None else Path(found)
 

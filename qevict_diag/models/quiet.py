@@ -1,4 +1,4 @@
-"""Keep transformers quiet while a model is loaded, and keep what it would have said."""
+"""Keep transformers and the hub's client quiet while a model is loaded, and keep what they would have said."""
 
 import logging
 import os
@@ -17,11 +17,14 @@ def quiet_transformers() -> Iterator[list[str]]:
     chatter.set_verbosity_warning()
     chatter.disable_progress_bar()
     chatter.disable_default_handler()
-    logger = logging.getLogger("transformers")
+    logger, hub = logging.getLogger("transformers"), logging.getLogger("huggingface_hub")
     logger.addHandler(said)
+    told = hub.handlers[:]
+    hub.handlers[:] = [said]  # it tells of every attempt to reach the hub
     try:
         yield said.messages
     finally:
+        hub.handlers[:] = told
         logger.removeHandler(said)  # theirs refuses every handler in 4.57
         chatter.enable_default_handler()
         chatter.set_verbosity(verbosity)

@@ -1,6 +1,7 @@
 """Running a model: with its cache, a few tokens at a time, as the recording and its dry run both do."""
 
 import inspect
+import reprlib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -86,7 +87,16 @@ def input_device(model: Any) -> torch.device:
 
 
 def end_tokens(model: Any) -> frozenset[int]:
-    """Ids that end a sequence when `generate` chooses them: the generation config's, or else the config's own."""
+    """Ids that end a sequence when `generate` chooses them: the generation config's, or else the config's own.
+
+    ModelError when what stands there is no id and no list of ids.
+    """
     configs = (getattr(model, "generation_config", None), model.config.get_text_config())
-    found = next((ids for one in configs if (ids := getattr(one, "eos_token_id", None)) is not None), ())
-    return frozenset([found] if isinstance(found, int) else found)
+    found: Any = next((ids for one in configs if (ids := getattr(one, "eos_token_id", None)) is not None), [])
+    ids = found if isinstance(found, list | tuple) else [found]
+    if not all(isinstance(one, int) for one in ids):
+        raise ModelError(
+            f"{type(model).__name__} has the eos_token_id {reprlib.repr(found)}; an id or a list of ids is needed, "
+            "repair its generation_config.json or config.json"
+        )
+    return frozenset(ids)

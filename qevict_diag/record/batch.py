@@ -49,7 +49,7 @@ class Batch:
         who: Mapping[str, Any],
     ) -> None:
         self.model, self.plans, self.kept, self.options = model, plans, kept, options
-        self.items, self.who = items, who
+        self.items, self.who, self.ends = items, who, end_tokens(model)
         self.stored = rows_plans(kept, options.length) if options.redact_keys else tuple(kept)
         self.specs = {plan.spec.layer: (plan.spec, own.spec) for plan, own in zip(kept, self.stored, strict=True)}
 
@@ -90,8 +90,7 @@ class Batch:
         content["shape"] = shape(self.stored[0], self.options, self._model_layers(), vocabulary(self.model))
         if capture.sums_error is not None:
             content["recorder"]["column_sums"] = estimate_entry(self.options, specs[0].layer, capture.sums_error)
-        ends = end_tokens(self.model)
-        content["source"] = source_entry(item.source, tokens.tolist(), self.options, ends, item.template_sha256)
+        content["source"] = source_entry(item.source, tokens.tolist(), self.options, self.ends, item.template_sha256)
         return writer.publish(content)
 
     def _final_specs(self, capture: Capture) -> list[AttentionSpec]:

@@ -2,7 +2,6 @@
 
 import datetime
 import math
-import os
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict
 from importlib import metadata
@@ -12,6 +11,7 @@ import torch
 from torch import Tensor
 
 from qevict_diag.attention.spec import AttentionSpec
+from qevict_diag.epoch import source_date
 from qevict_diag.errors import InputError
 from qevict_diag.record.capture import CapturedLayer
 from qevict_diag.record.decode import distinct_ngrams, first_end
@@ -135,10 +135,4 @@ def _own_widths(plan: LayerPlan, first: LayerPlan) -> dict[str, int]:
 
 def _now() -> str:
     """The time in UTC, or SOURCE_DATE_EPOCH for reproducible traces."""
-    epoch = os.environ.get("SOURCE_DATE_EPOCH")
-    now = (
-        datetime.datetime.now(datetime.UTC)
-        if epoch is None
-        else datetime.datetime.fromtimestamp(int(epoch), datetime.UTC)
-    )
-    return now.isoformat(timespec="seconds")
+    return (source_date() or datetime.datetime.now(datetime.UTC)).isoformat(timespec="seconds")

@@ -2,6 +2,7 @@
 
 import math
 import re
+import reprlib
 from dataclasses import dataclass
 from typing import Literal, get_args
 
@@ -61,7 +62,9 @@ class RecordOptions:
         for name in ("layers", "heads"):
             chosen = getattr(self, name)
             if chosen is not None and (not chosen or list(chosen) != sorted(set(chosen)) or chosen[0] < 0):
-                raise InputError(f"{name} {chosen}: give at least one number from 0 on, in ascending order, each once")
+                raise InputError(
+                    f"{name} {reprlib.repr(chosen)}: give at least one number from 0 on, in ascending order, each once"
+                )
         if not 0 < self.temperature < math.inf:
             raise InputError(f"temperature is {self.temperature}; it must be above 0 (use greedy for 0)")
         if self.temperature != 1 and self.continuation != "sample":

@@ -1,5 +1,6 @@
 """Which layers and heads of a model are recorded: whole layers, or some query heads and the keys that they read."""
 
+import reprlib
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
@@ -20,7 +21,8 @@ def wanted(plans: Sequence[LayerPlan], options: RecordOptions) -> tuple[LayerPla
     missing = sorted(set(options.layers or ()) - set(attending))
     if missing:
         raise InputError(
-            f"layers {missing} do not attend; this model's attending layers are {attending[0]} to {attending[-1]}"
+            f"layers {reprlib.repr(missing)} do not attend; this model's attending layers are {attending[0]} to "
+            f"{attending[-1]}"
         )
     chosen = [plan for plan in plans if options.layers is None or plan.spec.layer in options.layers]
     if options.heads is not None:

@@ -136,7 +136,8 @@ def _string(text: str) -> Any:
 
 
 def _parts(text: str) -> Any:
-    return [{"type": "text", "text": text}]
+    """One part of text. That of the mark has an entry more, which shows where a template prints parts as they are."""
+    return [{"type": "text", "text": text} | ({_MARK: _MARK} if text == _MARK else {})]
 
 
 def _applied(tokenizer: Any, form: Callable[[str], Any], messages: Sequence[Message]) -> str:
