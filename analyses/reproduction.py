@@ -5,7 +5,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import polars as pl
+
 from qevict_diag.analyses import importance, observation1, promotion
+from qevict_diag.analyses.claims import sensitivity
 from qevict_diag.analyses.needs import NEEDS
 from qevict_diag.errors import InputError
 from qevict_diag.measure.models import one_model
@@ -15,6 +18,7 @@ from qevict_diag.policies.arms import BOUNDED, optima
 from qevict_diag.policies.catalogue import policies
 from qevict_diag.progress import Progress, part_of
 from qevict_diag.replay.settings import Settings
+from qevict_diag.sweep.engine import workers_here
 from qevict_diag.texts.source import Source, built_in, slug
 from qevict_diag.trace.trace import Trace
 
@@ -214,6 +218,14 @@ def measure_setting(traces: Sequence[Trace], setting: Setting, request: Request,
         also=also,
         progress=part_of(progress, f"replaying {request.of(setting)}"),
     )
+
+
+def under_readings(traces: Mapping[Setting, Sequence[Trace]], request: Request, progress: Progress) -> pl.DataFrame:
+    """The verdict on every claim under every reading, on the traces that the verdicts rest on."""
+    early, late = request.judged
+    given: dict[sensitivity.Setting, Sequence[Trace]] = {"diagnostic": traces[early], "promotion": traces[late]}
+    workers = workers_here(request.settings.device)
+    return sensitivity.compare(given, request.settings, workers=workers, progress=progress)
 
 
 def loops(traces: Mapping[Setting, Sequence[Trace]]) -> tuple[str, ...]:

@@ -43,15 +43,18 @@ def readings(
     from qevict_diag.cli.progress import shown
     from qevict_diag.cli.show import print_frame
     from qevict_diag.measure.models import one_model
+    from qevict_diag.sweep.engine import workers_here
 
     if not traces:
         print_frame(_catalogue(), as_json=as_json)
         return
     opened = options.open_traces(traces, one_length=False)
     one_model(opened)
+    given = sensitivity.by_setting(opened)
     with shown(quiet) as progress:
         labels = reading or sensitivity.alternatives()
-        found = sensitivity.compare(opened, settings, labels, window=window, progress=progress)
+        workers = workers_here(settings.device)
+        found = sensitivity.compare(given, settings, labels, window=window, workers=workers, progress=progress)
     if as_json:
         print_frame(found, as_json=True)
         return

@@ -110,6 +110,11 @@ class Readings:
         values = ((reading, getattr(self, reading.name)) for reading in READINGS)
         return ",".join(f"{reading.name}={value}" for reading, value in values if value != reading.default)
 
+    def deciding(self, *, quantizes: bool) -> "Readings":
+        """These readings, those that touch no decision at their defaults; so P where nothing is quantized."""
+        idle = {reading.name: reading.default for reading in READINGS if reading.stage == "metric"}
+        return replace(self, **idle, **({} if quantizes else {"levels": "end_points"}))
+
     def with_(self, **choices: str) -> "Readings":
         """These readings with some choices replaced."""
         return replace(self, **choices)

@@ -82,7 +82,7 @@ def test_progress_reaches_the_end_of_every_stage(made):
     assert [stage.split()[0] for stage in last] == [
         "loading",
         *["recording"] * 4,
-        *["replaying"] * 4,
+        *["replaying"] * 5,
         "writing",
     ]
     assert all(done == total for done, total in last.values())
@@ -115,7 +115,8 @@ def found_again(request):
     early, late = measured("measurements", "bytes"), measured("measurements-128+128", "bytes-128+128")
     judged = {setting: measured(f"verdicts-{setting.lengths}", "bytes") for setting in request.judged}
     traces = recorded.record_missing(request, lambda *stage: None)
-    return reproduction.Found(traces, {request.diagnostic: early, request.promotion: late, **judged})
+    compared = pl.read_parquet(request.out / "readings.parquet")
+    return reproduction.Found(traces, {request.diagnostic: early, request.promotion: late, **judged}, compared)
 
 
 def test_a_reproduction_that_fails_while_it_writes_leaves_the_earlier_one_whole(made, request_, monkeypatch):

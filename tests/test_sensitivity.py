@@ -31,7 +31,7 @@ def traces():
 @pytest.fixture(scope="module")
 def compared(traces):
     labels = [reading.name + "=" + reading.values[-1] for reading in READINGS if reading.stage == "metric"]
-    return sensitivity.compare(traces, SETTINGS, [*labels, sensitivity.FORCED])
+    return sensitivity.compare(sensitivity.by_setting(traces), SETTINGS, [*labels, sensitivity.FORCED])
 
 
 def test_every_value_but_the_defaults_is_an_alternative():
@@ -87,20 +87,22 @@ def test_traces_are_sorted_by_what_their_lengths_are_about(traces):
 
 
 def test_only_what_the_claims_ask_for_is_measured(traces):
-    churn = sensitivity.needed("churn_set=full", traces, "diagnostic")
-    assert (set(churn.policies), churn.metrics) == ({"R1", "R3", "R4"}, ("churn",))
-    assert sensitivity.needed("ledger_bytes=counted", traces, "diagnostic").layers == 0
-    assert set(sensitivity.needed("scope=head", traces, "promotion").policies) == {"R3", "R3-one-way"}
+    churn = sensitivity.needed("churn_set=full", "diagnostic")
+    assert churn == dict.fromkeys(("R1", "R3", "R4"), ("churn",))
+    assert not sensitivity.needed("ledger_bytes=counted", "diagnostic")
+    assert set(sensitivity.needed("scope=head", "promotion")) == {"R3", "R3-one-way"}
 
 
 def test_unknown_readings_are_refused(traces):
     with pytest.raises(ReadingError):
-        sensitivity.compare(traces, SETTINGS, ["scope=token"])
+        sensitivity.compare(sensitivity.by_setting(traces), SETTINGS, ["scope=token"])
 
 
 def test_progress_reaches_its_total(traces):
     seen = []
-    sensitivity.compare(traces, SETTINGS, ["lag=first_passage"], progress=lambda *done: seen.append(done))
+    sensitivity.compare(
+        sensitivity.by_setting(traces), SETTINGS, ["lag=first_passage"], progress=lambda *done: seen.append(done)
+    )
     assert seen[-1] == (sensitivity.STAGE, 2, 2)
     assert [done for _, done, _ in seen] == sorted(done for _, done, _ in seen)
 

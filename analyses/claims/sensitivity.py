@@ -5,7 +5,7 @@ metrics (`TOUCHED`), so only those are measured again and everything else is tak
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import polars as pl
 
@@ -18,9 +18,11 @@ from qevict_diag.frames import MEASUREMENTS
 from qevict_diag.measure.traces import Wanted, measure_each
 from qevict_diag.metrics import METRICS
 from qevict_diag.policies.catalogue import policies
-from qevict_diag.progress import Progress, part_of, silent
+from qevict_diag.progress import Progress, Steps, silent
 from qevict_diag.readings import READINGS, Readings
 from qevict_diag.replay.settings import Settings
+from qevict_diag.sweep.engine import Engine
+from qevict_diag.trace.find import articles
 from qevict_diag.trace.layer import Recorded
 
 EPISODES = ("lir", "return_time", "episodes")  # what Global LIR is measured as
@@ -36,20 +38,6 @@ STAGE = "replaying under each reading"
 Frames = Mapping[Setting, pl.DataFrame]
 
 
-@dataclass(frozen=True, eq=False)
-class Needed:
-    """What a reading takes: the policies and metrics to measure on the traces of one of the paper's settings."""
-
-    traces: tuple[Recorded, ...]
-    policies: tuple[str, ...]
-    metrics: tuple[str, ...]
-
-    @property
-    def layers(self) -> int:
-        """How many layers are replayed."""
-        return sum(len(trace.layers) for trace in self.traces) if self.metrics else 0
-
-
 def alternatives() -> tuple[str, ...]:
     """Every value of every reading but the defaults, as labels ``name=value``, in the table's order."""
     return tuple(f"{reading.name}={value}" for reading in READINGS for value in reading.values[1:])
@@ -58,8 +46,9 @@ def alternatives() -> tuple[str, ...]:
 def by_setting(traces: Sequence[Recorded]) -> dict[Setting, tuple[Recorded, ...]]:
     """Sort traces by the paper's settings: those that decode more than they prefill are about promotion (Appendix K).
 
-    InputError without traces.
+    Traces of one article count once. InputError without traces.
     """
+    traces = articles(traces)
     if not traces:
         raise InputError("no trace to put the readings to the test on; name at least one")
     late = tuple(trace for trace in traces if trace.shape.decode > trace.shape.prefill)
@@ -67,23 +56,24 @@ def by_setting(traces: Sequence[Recorded]) -> dict[Setting, tuple[Recorded, ...]
 
 
 def compare(
-    traces: Sequence[Recorded],
+    traces: Mapping[Setting, Sequence[Recorded]],
     settings: Settings,
     labels: Iterable[str] = alternatives(),
     *,
     window: int | None = None,
+    workers: int = 1,
     progress: Progress = silent,
 ) -> pl.DataFrame:
-    """Verdict on every claim under the defaults and under each label, one row each.
+    """Verdict on every claim under the defaults and under each label, one row each, on the ``traces`` of each setting.
 
     Columns: letter, reading (empty for the defaults), claim, verdict, default, changed, sign (of the estimates: on the
     claimed side or not), n, numbers, text. `verdicts.standing` puts it in words. Forced admission comes twice, for all
     policies and for R1 alone (`FORCED_R1`), which is what the paper's churn of R1 suggests. ``window`` is for policies
-    that are not defined by theirs; a step of ``progress`` is a layer. Raises ReadingError for a label that is not in
-    the table, and what `measure` raises.
+    that are not defined by theirs; ``workers`` processes share the traces; a step of ``progress`` is a trace. Raises
+    ReadingError for a label that is not in the table, and what `measure` raises.
     """
     chosen = [label for label in (_readings(label).label() for label in labels) if label]
-    measured = _measure_all(by_setting(traces), settings, ["", *dict.fromkeys(chosen)], window, progress)
+    measured = _measure_all(traces, settings, ["", *dict.fromkeys(chosen)], window, workers, progress)
     default = next(measured)[1]
     tables = [_verdicts("", default, settings)]
     for label, own in measured:
@@ -95,13 +85,15 @@ def compare(
     return _against_default(pl.concat(tables))
 
 
-def needed(label: str, traces: Sequence[Recorded], setting: Setting) -> Needed:
-    """What has to be measured for a reading, by what the claims of a setting ask of it."""
+def needed(label: str, setting: Setting) -> dict[str, tuple[str, ...]]:
+    """The metrics to measure of each policy under a reading: what the claims of a setting ask of it."""
     quantities = [q for check in checks() if check.setting == setting for q in check.quantities]
-    touched = TOUCHED.get(_name(label), tuple(q.metric for q in quantities))
-    asked = [q for q in quantities if q.metric in touched]
-    policies, metrics = (tuple(dict.fromkeys(getattr(q, name) for q in asked)) for name in ("policy", "metric"))
-    return Needed(tuple(traces), policies, metrics)
+    touched = TOUCHED.get(_name(label), tuple(METRICS))
+    found: dict[str, tuple[str, ...]] = {}
+    for one in quantities:
+        if one.metric in touched and one.metric not in found.get(one.policy, ()):
+            found[one.policy] = (*found.get(one.policy, ()), one.metric)
+    return found
 
 
 def completed(label: str, default: pl.DataFrame, own: pl.DataFrame) -> pl.DataFrame:
@@ -139,36 +131,35 @@ def _measure_all(
     settings: Settings,
     labels: Sequence[str],
     window: int | None,
+    workers: int,
     progress: Progress,
 ) -> Iterator[tuple[str, Frames]]:
-    """Measure what each reading needs: all of them on one stream of masses, so that logits are computed once."""
-    total, done, found = sum(len(trace.layers) for some in traces.values() for trace in some), 0, {}
-    for setting, some in traces.items():
-        found[setting] = _measured(some, setting, settings, labels, window, part_of(progress, STAGE, done, total))
-        done += sum(len(trace.layers) for trace in some)
+    """Measure what each reading needs; on a trace all share one stream of masses, so that logits are computed once."""
+    tasks = [(setting, trace) for setting, some in traces.items() for trace in some]
+    calls = [(at, trace, setting, settings, tuple(labels), window) for at, (setting, trace) in enumerate(tasks)]
+    done, found = Steps(progress, STAGE, len(tasks)), {}
+    for at, frames in Engine(workers=min(workers, len(tasks))).map(_measured, calls):
+        found[at] = frames
+        done()
     for label in labels:
-        yield label, {setting: found[setting][label] for setting in traces}
+        parts: dict[Setting, list[pl.DataFrame]] = {setting: [pl.DataFrame(schema=MEASUREMENTS)] for setting in traces}
+        for at, (setting, _) in enumerate(tasks):
+            parts[setting].append(found[at][label])
+        yield label, {setting: pl.concat(frames) for setting, frames in parts.items()}
 
 
 def _measured(
-    traces: Sequence[Recorded],
-    setting: Setting,
-    settings: Settings,
-    labels: Sequence[str],
-    window: int | None,
-    progress: Progress,
-) -> dict[str, pl.DataFrame]:
-    """What the claims of a setting need under each reading, by label."""
+    at: int, trace: Recorded, setting: Setting, settings: Settings, labels: Sequence[str], window: int | None
+) -> tuple[int, dict[str, pl.DataFrame]]:
+    """What the claims of a setting need of task ``at``, a trace, under each reading, by label."""
     asked: list[tuple[str, Wanted]] = []
     for label in labels:
-        need, under = needed(label, traces, setting), replace(settings, readings=_readings(label))
-        if need.layers:
-            asked += [(label, Wanted(one, need.metrics, under)) for one in policies(need.policies, window=window)]
-    each = measure_each(traces, [wanted for _, wanted in asked], progress=progress) if asked else []
+        need, under = needed(label, setting), replace(settings, readings=_readings(label))
+        asked += [(label, Wanted(one, need[one.name], under)) for one in policies(need, window=window)]
     parts: dict[str, list[pl.DataFrame]] = {label: [pl.DataFrame(schema=MEASUREMENTS)] for label in labels}
-    for (label, _), measured in zip(asked, each, strict=True):
+    for (label, _), measured in zip(asked, measure_each([trace], [wanted for _, wanted in asked]), strict=True):
         parts[label].append(measured.frame)
-    return {label: pl.concat(frames) for label, frames in parts.items()}
+    return at, {label: pl.concat(frames) for label, frames in parts.items()}
 
 
 def _verdicts(label: str, frames: Frames, settings: Settings) -> pl.DataFrame:

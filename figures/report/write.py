@@ -16,7 +16,7 @@ import polars as pl
 from qevict_diag import files
 from qevict_diag.analyses.claims import evaluate as claims
 from qevict_diag.analyses.claims.verdicts import summary
-from qevict_diag.analyses.reproduction import Request, Setting, loops, measure_setting, record_missing
+from qevict_diag.analyses.reproduction import Request, Setting, loops, measure_setting, record_missing, under_readings
 from qevict_diag.figures import figure1, layers, tables
 from qevict_diag.figures.report import page
 from qevict_diag.figures.style import FORMATS as PICTURES
@@ -38,17 +38,17 @@ class Reproduction:
     evaluated: pl.DataFrame
     model: str
     files: tuple[Path, ...]
-    warnings: tuple[str, ...] = ()
-    compared: pl.DataFrame | None = None
+    warnings: tuple[str, ...]
+    compared: pl.DataFrame
 
 
 @dataclass(frozen=True, eq=False)
 class Found:
-    """What was recorded and measured, by setting; ``compared`` has the verdicts under every reading, if computed."""
+    """What was recorded and measured, by setting; ``compared`` has the verdicts under every reading."""
 
     traces: Mapping[Setting, Sequence[Trace]]
     measured: Mapping[Setting, Measurements]
-    compared: pl.DataFrame | None = None
+    compared: pl.DataFrame
 
 
 def reproduce(request: Request, progress: Progress = silent) -> Reproduction:
@@ -56,7 +56,7 @@ def reproduce(request: Request, progress: Progress = silent) -> Reproduction:
     files.check_set(request.out)
     traces = record_missing(request, progress)
     measured = {setting: measure_setting(traces[setting], setting, request, progress) for setting in traces}
-    return write(request, Found(traces, measured), progress)
+    return write(request, Found(traces, measured, under_readings(traces, request, progress)), progress)
 
 
 def write(request: Request, found: Found, progress: Progress) -> Reproduction:
@@ -106,7 +106,7 @@ def _frames(request: Request, found: Found) -> dict[str, pl.DataFrame]:
         **{"measurements": early.frame, "bytes": early.bytes},
         **{f"measurements-{lengths}": late.frame, f"bytes-{lengths}": late.bytes},
         **judged,
-        **({} if found.compared is None else {"readings": found.compared}),
+        "readings": found.compared,
     }
 
 

@@ -121,12 +121,18 @@ def measure_replay(run: Replay, metrics: Iterable[str], trace: str, model: str) 
     """Measurements of one replay, all rows of the given metrics."""
     constants = {"trace": trace, "model": model, **policy_labels(run.plan), **setting_labels(run.plan)}
     label = run.plan.settings.readings.label()
-    frames = []
+    frames = [pl.DataFrame(schema=MEASUREMENTS)]
     for name in metrics:
-        for frame in metric(name).rows(run):
-            own = {key: value for key, value in {"metric": name, "reading": label}.items() if key not in frame}
-            frames.append(conform(frame, MEASUREMENTS, **constants, **own))
-    return pl.concat(frames) if frames else pl.DataFrame(schema=MEASUREMENTS)
+        if parts := list(metric(name).rows(run)):
+            found = pl.concat(parts, how="diagonal_relaxed")
+            named = {key: _or(found, key, value) for key, value in (("metric", name), ("reading", label))}
+            frames.append(conform(found.with_columns(**named), MEASUREMENTS, **constants))
+    return pl.concat(frames)
+
+
+def _or(frame: pl.DataFrame, column: str, value: str) -> pl.Expr:
+    """The column with ``value`` wherever it says nothing."""
+    return pl.col(column).fill_null(value) if column in frame else pl.lit(value)
 
 
 def _check(traces: Sequence[Recorded], wanted: Sequence[Wanted]) -> None:

@@ -1,5 +1,6 @@
 """Reference scores C_r (definitions.md, section 3): the FullKV attention that each window has collected."""
 
+from collections.abc import Hashable
 from dataclasses import dataclass
 from typing import final
 
@@ -32,7 +33,11 @@ class _Sums:
 @final
 @dataclass(frozen=True)
 class ReferenceScores(Fold):
-    """Adds up what the prompt and each interval give to every window."""
+    """Adds up what the prompt and each interval give to every window, whoever keeps it."""
+
+    def shared(self, plan: Plan) -> Hashable:
+        """All policies with the same windows, events and sets."""
+        return self, plan.grid, plan.units
 
     def start(self, plan: Plan, block: LayerBlock) -> _Sums:
         """The prompt's column sums."""

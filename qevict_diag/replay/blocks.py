@@ -133,7 +133,9 @@ def block_queries(intervals: Iterable[int], decode: int, at_least: int = 32) -> 
     return min(decode, step * -(-at_least // step))
 
 
-KEPT = 4  # numbers for each event and window: cumulative and interval mass, tiers, and what measuring makes of them
+# Bytes for each set, event and window: tier and ledger of every run, two sums of every grid, and what measuring one
+# run makes of them.
+DECIDED, SUMMED, MEASURED = 2, 8, 32
 
 
 def layer_blocks(
@@ -152,6 +154,16 @@ def layers_per_block(shape: TraceShape, plans: Sequence[Plan], settings: Setting
     queries = block_queries([plan.grid.every for plan in plans], shape.decode)
     kinds = 1 + len({plan.key for plan in plans})
     per_layer = kinds * shape.length * (2 * shape.heads * queries + shape.kv_heads * shape.head_dim)
-    kept = sum(plan.units * plan.grid.events * plan.grid.count for plan in plans)
-    bytes_per_layer = (per_layer + KEPT * kept) * torch.finfo(settings.dtype).bits // 8
-    return max(1, settings.block_bytes // bytes_per_layer)
+    masses = per_layer * torch.finfo(settings.dtype).bits // 8
+    return max(1, settings.block_bytes // (masses + kept_bytes(plans)))
+
+
+def kept_bytes(plans: Sequence[Plan]) -> int:
+    """Bytes of a layer's decisions and sums, and of measuring the largest of its runs."""
+    decided = {plan.decisive: _entries(plan) for plan in plans}
+    summed = {(plan.grid, plan.units): _entries(plan) for plan in plans}
+    return DECIDED * sum(decided.values()) + SUMMED * sum(summed.values()) + MEASURED * max(summed.values())
+
+
+def _entries(plan: Plan) -> int:
+    return plan.units * plan.grid.events * plan.grid.count

@@ -5,6 +5,7 @@ same sums name the same fold, and it is folded once.
 """
 
 from abc import ABC, abstractmethod
+from collections.abc import Hashable
 from dataclasses import fields
 from typing import Any
 
@@ -21,6 +22,10 @@ State = Any
 
 class Fold(ABC):
     """Sums over the stream of one policy's run. What `finish` gives has the layer on the first axis of its tensors."""
+
+    def shared(self, plan: Plan) -> Hashable:
+        """Plans that give the same are folded once: by default, only equal ones."""
+        return self, plan
 
     @abstractmethod
     def start(self, plan: Plan, block: LayerBlock) -> State:

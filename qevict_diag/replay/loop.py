@@ -9,6 +9,7 @@ is an argument, the folds, so memory is the caller's decision.
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import groupby
+from typing import Any
 
 import torch
 
@@ -79,40 +80,59 @@ def replay_blocks(
 
 
 def replay_block(block: LayerBlock, plans: Sequence[Plan], folds: Sequence[Sequence[Fold]]) -> list[Replay]:
-    """Replay all plans over one block of layers, side by side on one stream."""
-    runs = [Run(plan, block, some) for plan, some in zip(plans, folds, strict=True)]
+    """Replay all plans over one block of layers, side by side on one stream; those that decide alike decide once."""
+    runs = {key: Run(plan, block) for key, plan in {plan.decisive: plan for plan in plans}.items()}
+    sums = {
+        fold.shared(plan): Sums(fold, plan, runs[plan.decisive])
+        for plan, some in zip(plans, folds, strict=True)
+        for fold in some
+    }
     for masses in stream(block, plans):
-        for run in runs:
+        for run in runs.values():
             run.advance(masses)
-    return [run.finish() for run in runs]
+        for one in sums.values():
+            one.add(masses)
+    kept = {key: one.finish() for key, one in sums.items()}
+    numbers = (block.layers, block.head_numbers, block.kv_head_numbers)
+    return [
+        Replay(plan, *numbers, runs[plan.decisive].tier, {fold: kept[fold.shared(plan)] for fold in some})
+        for plan, some in zip(plans, folds, strict=True)
+    ]
 
 
 class Run:
-    """One policy passing along the stream: the cache state, and what has been decided and folded so far."""
+    """One policy passing along the stream: the cache state, and what has been decided so far."""
 
-    def __init__(self, plan: Plan, block: LayerBlock, folds: Sequence[Fold]) -> None:
+    def __init__(self, plan: Plan, block: LayerBlock) -> None:
         self.plan, self.block = plan, block
         self.state = begin(plan.rules, first_view(plan, block))
-        self.folded = {fold: fold.start(plan, block) for fold in folds}
         shape = (len(block.layers), plan.units, plan.grid.events, plan.grid.count)
         self.tier = torch.zeros(shape, dtype=torch.uint8, device=block.device)
         self.ledger = torch.zeros(shape, dtype=torch.bool, device=block.device)
 
     def advance(self, masses: QueryBlock) -> None:
-        """Route every event of this block of queries, see its queries through the cache, fold."""
+        """Route every event of this block of queries, and see its queries through the cache."""
         plan, every = self.plan, self.plan.grid.every
-        stop = -(-masses.queries.stop // every)
-        for event in range(masses.queries.start // every, stop):
+        for event in range(masses.queries.start // every, -(-masses.queries.stop // every)):
             self.state = decide(plan.rules, self.state, event)
             assignment = self.state.assignment
             self.tier[:, :, event], self.ledger[:, :, event] = assignment.tier, assignment.ledger
             self.state = learn(plan.rules, self.state, interval_view(plan, assignment, masses, event))
-        tier, ledger = plan.measured(self.tier[:, :, :stop]), self.ledger[:, :, :stop]
-        for fold, state in self.folded.items():
-            self.folded[fold] = fold.add(plan, state, masses, tier, ledger)
 
-    def finish(self) -> Replay:
-        """The frozen record of the run."""
-        numbers = (self.block.layers, self.block.head_numbers, self.block.kv_head_numbers)
-        folded = {fold: fold.finish(self.plan, state) for fold, state in self.folded.items()}
-        return Replay(self.plan, *numbers, self.tier, folded)
+
+class Sums:
+    """One fold of one run as a plan measures it, block by block."""
+
+    def __init__(self, fold: Fold, plan: Plan, run: Run) -> None:
+        self.fold, self.plan, self.run = fold, plan, run
+        self.state = fold.start(plan, run.block)
+
+    def add(self, masses: QueryBlock) -> None:
+        """Fold a block of queries, after the run has routed its events."""
+        so_far = (slice(None), slice(None), slice(-(-masses.queries.stop // self.plan.grid.every)))
+        tier = self.plan.measured(self.run.tier[so_far])
+        self.state = self.fold.add(self.plan, self.state, masses, tier, self.run.ledger[so_far])
+
+    def finish(self) -> Any:
+        """What the fold keeps."""
+        return self.fold.finish(self.plan, self.state)

@@ -1,5 +1,6 @@
 """A policy made concrete on a trace: its rules, and the settings it runs under."""
 
+from collections.abc import Hashable
 from dataclasses import dataclass, replace
 
 import torch
@@ -9,6 +10,7 @@ from qevict_diag.cache.budget import Budget, Capacity, Geometry, capacity
 from qevict_diag.cache.tier import Tier
 from qevict_diag.cache.windows import Grid
 from qevict_diag.policies.policy import Policy
+from qevict_diag.policies.ranking import Estimator
 from qevict_diag.policies.step import Rules
 from qevict_diag.quantizers.quantizer import Quantizer
 from qevict_diag.replay.settings import Settings
@@ -69,6 +71,20 @@ class Plan:
     def key(self) -> MassKey | None:
         """The quantized masses this plan reads; None when its quantized tier has no room."""
         return None if self.quantizer is None else MassKey(self.cut, self.quantizer)
+
+    @property
+    def decisive(self) -> Hashable:
+        """What a policy's decisions follow from; plans for which it is equal decide alike.
+
+        For a causal policy its rules: its choices (but for its name, and whether metrics count its quantized windows as
+        readable), its capacities, and the readings that change decisions. An oracle ranks by the measurement itself, so
+        all of its settings are decisive.
+        """
+        if not isinstance(self.policy.ranking, Estimator):
+            return self
+        policy = replace(self.policy, name="any", summary="", source="", readable=True)
+        readings = self.rules.readings.deciding(quantizes=self.quantizer is not None)
+        return replace(self.rules, policy=policy, readings=readings), self.quantizer, self.scope
 
     def measured(self, tier: Tensor) -> Tensor:
         """Tiers as the metrics see them: a policy that cannot read its quantized windows has lost them."""

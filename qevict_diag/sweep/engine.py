@@ -58,6 +58,11 @@ class Engine:
                 _stop(results)
 
 
+def workers_here(device: str) -> int:
+    """Processes that replay side by side on this machine: one for each core, or one for an accelerator."""
+    return joblib.cpu_count() if device == "cpu" else 1
+
+
 def _with_parent(parent: int, function: Callable[..., Any], *arguments: Any) -> Any:
     """Call ``function`` in a worker that ends when the process ``parent``, which started it, is gone."""
     if os.getpid() != parent:
