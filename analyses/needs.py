@@ -4,9 +4,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from qevict_diag.analyses import importance, observation1, promotion
-from qevict_diag.policies.arms import bounds
+from qevict_diag.measure.traces import Measurements, measure
+from qevict_diag.policies.arms import BOUNDED, bounds
 from qevict_diag.policies.catalogue import policies
 from qevict_diag.policies.policy import Policy
+from qevict_diag.progress import Progress, silent
+from qevict_diag.replay.settings import Settings
+from qevict_diag.trace.layer import Recorded
 
 CONDITIONS = observation1.POLICIES[:4]
 THREE_TIERS = ("R3", "R4")
@@ -14,27 +18,50 @@ THREE_TIERS = ("R3", "R4")
 
 @dataclass(frozen=True)
 class Need:
-    """What has to be measured: policies, and metrics of them."""
+    """What has to be measured: policies, and metrics of them.
+
+    ``bounded``: the Future Missed Mass of the policies is held against the optima, which have to be replayed too.
+    """
 
     policies: tuple[str, ...]
     metrics: tuple[str, ...]
+    bounded: bool = False
 
     @property
     def bounds(self) -> tuple[str, ...]:
-        """Optima that its policies' Future Missed Mass is held against, beyond the policies."""
-        return tuple(one.name for one in self.bounding(policies(self.policies)))
+        """Optima that its policies are held against, beyond the policies."""
+        return tuple(one.name for one in self.bounding(self.chosen()))
 
     def bounding(self, chosen: Sequence[Policy]) -> tuple[Policy, ...]:
         """The same for policies ``chosen`` with windows of their own."""
-        return bounds(chosen) if "fmm" in self.metrics else ()
+        return bounds(chosen) if self.bounded else ()
+
+    def chosen(self, window: int | None = None) -> tuple[Policy, ...]:
+        """Its policies, with windows of ``window`` tokens where they take them (`catalogue.policies`)."""
+        return policies(self.policies, window=window)
+
+    def measured(
+        self,
+        traces: Sequence[Recorded],
+        settings: Settings | None = None,
+        *,
+        window: int | None = None,
+        progress: Progress = silent,
+    ) -> Measurements:
+        """Replay and measure all of it on some traces."""
+        chosen = self.chosen(window)
+        also = [(self.bounding(chosen), BOUNDED)]
+        return measure(*(traces, chosen, self.metrics, settings), also=also, progress=progress)
 
 
-NEEDS: dict[str, Need] = {  # of the tables, by name
-    "14": Need(observation1.POLICIES, ("fmm", "chance", "churn")),
-    "15": Need(THREE_TIERS, ("qsa", "mass_ratio")),
-    "16": Need(THREE_TIERS, ("lir",)),
-    "17a": Need(("R3",), ("transitions",)),
-    "17b": Need(importance.POLICIES, ("fmm", "chance", "churn", "qsa", "mass_ratio", "lir")),
-    "18": Need((promotion.WITHOUT, promotion.WITH), ("fmm", "chance", "qsa", "mass_ratio", "lir", "promotions")),
-    "heads": Need(CONDITIONS, ("fmm", "chance")),
-}
+MISSED = Need(observation1.POLICIES, ("fmm", "chance", "churn"), bounded=True)
+HEADS = Need(CONDITIONS, ("fmm",))
+LAYERS = Need(CONDITIONS, ("fmm", "mass_ratio"))
+SHARES = Need(observation1.POLICIES, ("fmm", "churn", "mass_share"))
+AGREEMENT = Need(THREE_TIERS, ("qsa", "mass_ratio"))
+RETURNS = Need(THREE_TIERS, ("lir",))
+TRANSITIONS = Need(("R3",), ("transitions",))
+RANKINGS = Need(importance.POLICIES, ("fmm", "chance", "churn", "qsa", "mass_ratio", "lir"), bounded=True)
+PROMOTION = Need(
+    (promotion.WITHOUT, promotion.WITH), ("fmm", "chance", "qsa", "mass_ratio", "lir", "promotions"), bounded=True
+)

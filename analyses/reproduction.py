@@ -7,9 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import polars as pl
 
-from qevict_diag.analyses import importance, observation1, promotion
+from qevict_diag.analyses import importance, needs, observation1, promotion
 from qevict_diag.analyses.claims import sensitivity
-from qevict_diag.analyses.needs import NEEDS
 from qevict_diag.errors import InputError
 from qevict_diag.measure.models import one_model
 from qevict_diag.measure.traces import Measurements, measure
@@ -68,7 +67,7 @@ RANKED = importance.POLICIES[1:]  # R3 itself is among the conditions
 
 BOUNDS = tuple(
     name
-    for name in dict.fromkeys((*NEEDS["14"].bounds, *NEEDS["17b"].bounds))
+    for name in dict.fromkeys((*needs.MISSED.bounds, *needs.RANKINGS.bounds))
     if name not in RANKED  # Table 17b ranks by the optimum too
 )
 
@@ -78,7 +77,7 @@ SHOWN = ("the-eddystone", "the-eel")  # the paper's figure and tables are of two
 DIAGNOSTIC = Setting(
     512,
     256,
-    ((observation1.POLICIES, ("all",)), (RANKED, NEEDS["17b"].metrics), (BOUNDS, BOUNDED)),
+    ((observation1.POLICIES, ("all",)), (RANKED, needs.RANKINGS.metrics), (BOUNDS, BOUNDED)),
     articles=SHOWN,
 )
 
@@ -86,8 +85,8 @@ PROMOTION = Setting(
     256,
     1024,
     (
-        ((promotion.WITHOUT, promotion.WITH), NEEDS["18"].metrics),
-        (NEEDS["18"].bounds, BOUNDED),
+        ((promotion.WITHOUT, promotion.WITH), needs.PROMOTION.metrics),
+        (needs.PROMOTION.bounds, BOUNDED),
     ),
     articles=SHOWN,
 )
@@ -96,7 +95,7 @@ PROMOTION = Setting(
 # like prompts, in one batch.
 JUDGED = (
     Setting(512, 256, ((observation1.POLICIES, ("all",)), (optima(policies(("R2", "R3", "R4"))), BOUNDED)), "teacher"),
-    Setting(256, 1024, (((promotion.WITHOUT, promotion.WITH), NEEDS["18"].metrics),), "teacher"),
+    Setting(256, 1024, (((promotion.WITHOUT, promotion.WITH), needs.PROMOTION.metrics),), "teacher"),
 )
 
 

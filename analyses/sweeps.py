@@ -2,10 +2,10 @@
 
 import polars as pl
 
+from qevict_diag import metrics
 from qevict_diag.analyses.estimates import estimates, rows_of, sample
 from qevict_diag.analyses.regret import MEASURED, SCHEMA, regret
 from qevict_diag.errors import InputError
-from qevict_diag.metrics import METRICS
 from qevict_diag.replay.settings import Settings
 
 AXES = ("window", "quantized_fraction", "bits", "budget", "swept_reading")
@@ -20,11 +20,12 @@ def at_settings(frame: pl.DataFrame, metric: str = "fmm", min_inactive: int = Se
     """
     one_model(frame)
     rows = one_group(rows_of(frame, metric), metric)
-    lag = min_inactive if metric == "lir" else METRICS[metric].lag
+    kind = metrics.metric(metric)
+    lag = min_inactive if metric == "lir" else kind.lag
     if lag is not None:
         rows = rows.filter(pl.col("lag") == lag)
-    shown = estimates(rows, sample(rows), KEYS, METRICS[metric].how)
-    group = pl.lit(METRICS[metric].group, pl.String).alias("group")
+    shown = estimates(rows, sample(rows), KEYS, kind.how)
+    group = pl.lit(kind.group, pl.String).alias("group")
     return shown.select(*KEYS, group, pl.lit(lag, pl.Int32).alias("lag"), pl.exclude(KEYS))
 
 
@@ -43,7 +44,8 @@ def sweep_table(
 def one_group(rows: pl.DataFrame, metric: str) -> pl.DataFrame:
     """Rows of the group of `Metric.group` where a metric has several, under the sweep's own reading."""
     own = rows.filter(pl.col("reading") == pl.col("swept_reading"))
-    return own if METRICS[metric].group is None else own.filter(pl.col("group") == METRICS[metric].group)
+    group = metrics.metric(metric).group
+    return own if group is None else own.filter(pl.col("group") == group)
 
 
 def one_model(frame: pl.DataFrame) -> None:

@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 from qevict_diag.cli.analyze import analyze
 from qevict_diag.cli.budget import budget
-from qevict_diag.cli.catalogue import metrics, policies
+from qevict_diag.cli.catalogue import figures, metrics, policies, quantizers, tables
 from qevict_diag.cli.export import export, import_rows
 from qevict_diag.cli.figure import figure
 from qevict_diag.cli.inspect import inspect
@@ -35,5 +35,8 @@ COMMANDS: dict[str, Callable[..., None]] = {
     "budget": budget,
     "policies": policies,
     "metrics": metrics,
+    "quantizers": quantizers,
+    "tables": tables,
+    "figures": figures,
     "readings": readings,
 }

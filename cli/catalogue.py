@@ -1,6 +1,6 @@
-"""`qevict-diag policies | metrics`: what there is, one line each."""
+"""`qevict-diag policies | metrics | quantizers | tables | figures`: what there is, one line each."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from qevict_diag.cli import options
@@ -29,13 +29,38 @@ def policies(as_json: options.AsJson = False) -> None:
 
 def metrics(as_json: options.AsJson = False) -> None:
     """List the metrics, their units and which direction is better."""
+    from qevict_diag.metrics import metric, metric_names
+
+    _list(metric_names(), metric, ("name", "summary", "unit", "better"), as_json)
+
+
+def quantizers(as_json: options.AsJson = False) -> None:
+    """List the quantizers of the recoverable tier; `R3(quantizer=NAME)` is R3 with another one."""
+    from qevict_diag.quantizers import quantizer, quantizer_names
+
+    _list(quantizer_names(), quantizer, ("name", "summary", "source"), as_json)
+
+
+def tables(as_json: options.AsJson = False) -> None:
+    """List the tables that `table` prints."""
+    from qevict_diag.figures.tables import table, table_names
+
+    _list(table_names(), table, ("name", "summary"), as_json)
+
+
+def figures(as_json: options.AsJson = False) -> None:
+    """List the figures that `figure` draws."""
+    from qevict_diag.figures.catalogue import figure, figure_names
+
+    _list(figure_names(), figure, ("name", "summary"), as_json)
+
+
+def _list(names: Sequence[str], find: Callable[[str], Any], told: Sequence[str], as_json: bool) -> None:
     import polars as pl
 
     from qevict_diag.cli.show import print_frame
-    from qevict_diag.metrics import metric, metric_names
 
-    told = ("name", "summary", "unit", "better")
-    known = [_entry(name, lambda one: {key: getattr(metric(one), key) for key in told}) for name in metric_names()]
+    known = [_entry(name, lambda one: {key: getattr(find(one), key) for key in told}) for name in names]
     print_frame(pl.DataFrame(known, schema=dict.fromkeys(told, pl.String)), as_json=as_json)
 
 

@@ -1,4 +1,4 @@
-"""`qevict-diag figure`: draw a figure from traces: the paper's Figure 1, or the time to return."""
+"""`qevict-diag figure`: draw a figure from traces."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 @options.with_settings()
 def figure(
-    number: Annotated[str, typer.Argument(help="1, or returns: time to return as a survival curve.")],
+    name: Annotated[str, typer.Argument(help="1, returns or another; see `figures`.")],
     traces: options.Traces,
     out: Annotated[Path, typer.Option(help="Picture to write: .pdf, .png or .svg.")],
     window: options.Window = None,
@@ -25,27 +25,16 @@ def figure(
     """Draw Figure 1, missed mass over decoding and where the reference mass lies, or how long windows stay away."""
     from qevict_diag.cli.progress import shown
     from qevict_diag.cli.show import say, say_json
-    from qevict_diag.errors import InputError
-    from qevict_diag.figures import figure1
-    from qevict_diag.figures import returns as returns_figure
+    from qevict_diag.figures.catalogue import figure as find_figure
     from qevict_diag.figures.style import picture_kind, save
     from qevict_diag.measure.models import one_model
-    from qevict_diag.measure.traces import measure
-    from qevict_diag.policies.catalogue import policies
 
-    known = {
-        "1": (figure1, lambda frame, _: figure1.plot_figure1(frame)),
-        "returns": (returns_figure, returns_figure.figure_returns),
-    }
-    if number not in known:
-        raise InputError(f"figure {number}: there are {', '.join(known)}")
+    wanted = find_figure(name)
     picture_kind(out)
     opened = options.open_traces(traces)
     one_model(opened)
-    module, draw = known[number]
-    chosen = policies(module.POLICIES, window=window)
-    options.say_notes(opened, chosen, settings)
+    options.say_notes(opened, wanted.needs.chosen(window), settings)
     with shown(quiet) as progress:
-        found = measure(*(opened, chosen, module.METRICS, settings), progress=progress)
-    save(draw(found.frame, settings.readings.label()), out)
-    say_json({"figure": number, "file": str(out)}) if as_json else say(str(out))
+        found = wanted.needs.measured(opened, settings, window=window, progress=progress)
+    save(wanted.draw(found.frame, found.bytes, settings), out)
+    say_json({"figure": name, "file": str(out)}) if as_json else say(str(out))

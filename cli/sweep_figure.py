@@ -1,18 +1,11 @@
 """`qevict-diag sweep-figure`: draw a sweep."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, cast
+from typing import Annotated
 
 import typer
 
 from qevict_diag.cli import options
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
-
-    from qevict_diag.sweep import SweepFrames
-
-KINDS = ("pareto", "sensitivity", "heatmap")
 
 
 def sweep_figure(
@@ -27,27 +20,17 @@ def sweep_figure(
 ) -> None:
     """Draw missed mass against bytes, the sensitivity to window, q and bits, or a layer × head map of a metric."""
     from qevict_diag.cli.show import say, say_json
-    from qevict_diag.errors import InputError
     from qevict_diag.figures.style import picture_kind, save
+    from qevict_diag.figures.sweep import sweep_figure as find_figure
+    from qevict_diag.figures.sweep.figure import Swept
     from qevict_diag.metrics import metric as find_metric
     from qevict_diag.sweep import read
 
-    if kind not in KINDS:
-        raise InputError(f"figure {kind!r}: there are {', '.join(KINDS)}")
+    wanted = find_figure(kind)
     picture_kind(out)
     find_metric(metric)
-    save(_draw(kind, read(sweep, partial=partial).of(model), metric, policy), out)
+    shown = wanted.metric or metric
+    frames = read(sweep, partial=partial).of(model)
+    rows = frames.measurements.filter(metric=shown).collect()
+    save(wanted.draw(Swept(rows, frames.bytes.collect(), shown, policy, frames.min_inactive)), out)
     say_json({"figure": kind, "file": str(out)}) if as_json else say(str(out))
-
-
-def _draw(kind: str, frames: "SweepFrames", metric: str, policy: str) -> "Figure":
-    from qevict_diag.figures.sweep.heatmap import plot_heatmap
-    from qevict_diag.figures.sweep.pareto import plot_pareto
-    from qevict_diag.figures.sweep.sensitivity import plot_sensitivities
-
-    rows = frames.measurements.filter(metric="fmm" if kind == "pareto" else metric).collect()
-    if kind == "pareto":
-        return cast("Figure", plot_pareto(rows, frames.bytes.collect()).get_figure())
-    if kind == "sensitivity":
-        return plot_sensitivities(rows, metric, frames.min_inactive)
-    return cast("Figure", plot_heatmap(rows, metric, policy).get_figure())

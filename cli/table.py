@@ -8,14 +8,14 @@ import typer
 from qevict_diag.cli import options
 
 if TYPE_CHECKING:
-    from qevict_diag.figures.tables.table import Table
+    from qevict_diag.figures.tables.sheet import Sheet
     from qevict_diag.replay.settings import Settings
     from qevict_diag.trace.trace import Trace
 
 
 @options.with_settings()
 def table(
-    number: Annotated[str, typer.Argument(help="14, 15, 16, 17a, 17b, 17 (both) or 18.")],
+    number: Annotated[str, typer.Argument(help="14, 15, 16, 17a, 17b, 17 (both), 18 or another; see `tables`.")],
     traces: options.Traces,
     form: Annotated[
         str | None,
@@ -30,7 +30,6 @@ def table(
 ) -> None:
     """Print a table: published value, ours, interval, byte use and reading side by side."""
     from qevict_diag import files
-    from qevict_diag.analyses.needs import NEEDS
     from qevict_diag.cli.show import say, say_json, say_text
     from qevict_diag.figures import tables
     from qevict_diag.figures.tables.formats import form_of, render_all
@@ -43,7 +42,7 @@ def table(
         files.check_target(out)
     opened = options.open_traces(traces)
     one_model(opened)
-    replayed = dict.fromkeys(policy for name in names for policy in NEEDS[name].policies)
+    replayed = dict.fromkeys(policy for name in names for policy in tables.table(name).needs.policies)
     options.say_notes(opened, policies(replayed, window=window), settings)
     content = render_all([_built(name, opened, settings, window, quiet) for name in names], form)
     if out is not None:
@@ -54,22 +53,13 @@ def table(
         say_text(content)
 
 
-def _built(name: str, opened: "list[Trace]", settings: "Settings", window: int | None, quiet: bool) -> "Table":
-    from qevict_diag.analyses.needs import NEEDS
+def _built(name: str, opened: "list[Trace]", settings: "Settings", window: int | None, quiet: bool) -> "Sheet":
     from qevict_diag.cli.progress import shown
     from qevict_diag.figures import tables
-    from qevict_diag.measure.traces import measure
-    from qevict_diag.policies.arms import BOUNDED
-    from qevict_diag.policies.catalogue import policies
     from qevict_diag.progress import part_of
 
-    need = NEEDS[name]
-    chosen = policies(need.policies, window=window)
     with shown(quiet) as progress:
-        found = measure(
-            *(opened, chosen, need.metrics, settings),
-            also=[(need.bounding(chosen), BOUNDED)],
-            progress=part_of(progress, f"table {name}"),
-        )
+        stage = part_of(progress, f"table {name}")
+        found = tables.table(name).needs.measured(opened, settings, window=window, progress=stage)
     lengths = ", ".join(dict.fromkeys(f"{trace.shape.prefill}+{trace.shape.decode}" for trace in opened))
     return tables.build(name, found.frame, found.bytes, settings, lengths)

@@ -7,11 +7,12 @@ with one article there are none. In (b) the thin bars are the published shares o
 import numpy as np
 import polars as pl
 from matplotlib.axes import Axes
-from matplotlib.figure import Figure
+from matplotlib.figure import Figure as Drawing
 from matplotlib.layout_engine import ConstrainedLayoutEngine
 
-from qevict_diag.analyses import observation1, observation2
+from qevict_diag.analyses import needs, observation1, observation2
 from qevict_diag.analyses.estimates import window_of
+from qevict_diag.figures.figure import Figure
 from qevict_diag.figures.style import (
     MUTED,
     OTHERS,
@@ -23,19 +24,19 @@ from qevict_diag.figures.style import (
     spread_apart,
     style,
 )
+from qevict_diag.replay.settings import Settings
 
 POLICIES = observation1.POLICIES
-METRICS = ("fmm", "churn", "mass_share")
 COMPARED = ("R2", "R3")
 TIER_NAMES = {"full": "full", "quantized": "INT2", "evicted": "evicted", "local": "local"}
 TIER_INKS = {"full": "#0B4F8A", "quantized": "#2F7FB5", "evicted": "#9A6A35", "local": "#6E6E6E"}
 
 
-def plot_figure1(frame: pl.DataFrame) -> Figure:
+def plot_figure1(frame: pl.DataFrame) -> Drawing:
     """Draw both panels side by side, 7.2 inches wide; of the measured policies those of the paper's figure."""
     frame = frame.filter(pl.col("policy").is_in(POLICIES))
     with style():
-        figure = Figure(figsize=(7.2, 2.75), layout=ConstrainedLayoutEngine(wspace=0.06))
+        figure = Drawing(figsize=(7.2, 2.75), layout=ConstrainedLayoutEngine(wspace=0.06))
         left, right = figure.subplots(1, 2, width_ratios=(1.45, 1))
         plot_fmm(frame, ax=left)
         plot_mass_shares(frame, ax=right)
@@ -186,3 +187,22 @@ def _dress(ax: Axes) -> None:
     ax.set_xlabel("share of the cumulative attention (%)")
     ax.tick_params(axis="y", length=0)
     ax.spines["left"].set_visible(False)
+
+
+def _draw(frame: pl.DataFrame, used: pl.DataFrame, settings: Settings) -> Drawing:
+    return plot_figure1(frame)
+
+
+FIGURE = Figure(
+    "1",
+    "missed mass over decoding, and where the reference mass lies",
+    needs.SHARES,
+    _draw,
+    file="figure1",
+    title="Figure 1",
+    caption=(
+        "<b>Figure 1.</b> (a) Share of the attention of the next 32 queries that falls on what a policy can no longer "
+        "read, by routing event; R3-full-only counts R3's quantized windows as lost. (b) Where the cumulative FullKV "
+        "attention lies under R2 and R3 at the same bytes; thin bars: the published shares of Llama-3.1-8B."
+    ),
+)

@@ -5,11 +5,13 @@ Lines are all articles together, dots the articles. Layers are not a sample, so 
 
 import polars as pl
 from matplotlib.axes import Axes
-from matplotlib.figure import Figure
+from matplotlib.figure import Figure as Drawing
 
-from qevict_diag.analyses.needs import CONDITIONS
+from qevict_diag.analyses import needs
 from qevict_diag.analyses.profile import by_layer
+from qevict_diag.figures.figure import Figure
 from qevict_diag.figures.style import POLICY_COLORS, POLICY_DASHES, axes_of, style
+from qevict_diag.replay.settings import Settings
 
 
 def plot_missed(frame: pl.DataFrame, *, ax: Axes | None = None) -> Axes:
@@ -31,10 +33,10 @@ def plot_ratio(frame: pl.DataFrame, *, ax: Axes | None = None) -> Axes:
     return ax
 
 
-def figure_layers(frame: pl.DataFrame) -> Figure:
+def figure_layers(frame: pl.DataFrame) -> Drawing:
     """Draw both panels side by side, 7.2 inches wide."""
     with style():
-        figure = Figure(figsize=(7.2, 2.5), layout="constrained")
+        figure = Drawing(figsize=(7.2, 2.5), layout="constrained")
         left, right = figure.subplots(1, 2)
         plot_missed(frame, ax=left).set_title("(a)  Missed mass by layer")
         plot_ratio(frame, ax=right).set_title("(b)  Mass ratio of the quantized tier by layer")
@@ -42,7 +44,7 @@ def figure_layers(frame: pl.DataFrame) -> Figure:
 
 
 def _conditions(frame: pl.DataFrame) -> pl.DataFrame:
-    return frame.filter(pl.col("policy").is_in(CONDITIONS))
+    return frame.filter(pl.col("policy").is_in(needs.CONDITIONS))
 
 
 def _lines(ax: Axes, table: pl.DataFrame, scale: float) -> Axes:
@@ -57,3 +59,22 @@ def _lines(ax: Axes, table: pl.DataFrame, scale: float) -> Axes:
     ax.yaxis.grid(True)
     ax.legend(fontsize=6)
     return ax
+
+
+def _draw(frame: pl.DataFrame, used: pl.DataFrame, settings: Settings) -> Drawing:
+    return figure_layers(frame)
+
+
+FIGURE = Figure(
+    "layers",
+    "missed mass and R_Q, layer by layer",
+    needs.LAYERS,
+    _draw,
+    title="Layer by layer",
+    caption=(
+        "<b>By layer.</b> (a) Future Missed Mass of each layer, mean over heads and events: the line is all articles "
+        "together, the dots are the articles. (b) R_Q of each layer: unbiased logit errors of variance s² give "
+        "exp(s²/2), which is above 1. The spread over layers is what it is; the spread over articles is what intervals "
+        "rest on."
+    ),
+)

@@ -5,14 +5,14 @@ from typing import Any
 import numpy as np
 import polars as pl
 from matplotlib.axes import Axes
-from matplotlib.figure import Figure
+from matplotlib.figure import Figure as Drawing
 
-from qevict_diag.analyses import returns
+from qevict_diag.analyses import needs, returns
 from qevict_diag.errors import MetricError
+from qevict_diag.figures.figure import Figure
 from qevict_diag.figures.style import POLICY_COLORS, axes_of, shown_name, style
+from qevict_diag.replay.settings import Settings
 
-POLICIES = ("R3", "R4")
-METRICS = ("lir",)
 GROUPS: dict[str, Any] = {"policy": "-", "oracle": (0, (2.5, 1.5))}
 
 
@@ -43,16 +43,18 @@ def plot_returns(frame: pl.DataFrame, *, reading: str = "", ax: Axes | None = No
     return ax
 
 
-def figure_returns(frame: pl.DataFrame, reading: str = "") -> Figure:
-    """Draw `plot_returns` as a figure of its own."""
-    with style():
-        figure = Figure(figsize=(3.4, 2.4), layout="constrained")
-        plot_returns(frame, reading=reading, ax=figure.add_subplot())
-    return figure
-
-
 def _steps(ax: Axes, rows: pl.DataFrame, color: str, dashes: Any, label: str) -> None:
     """Draw a step function from 0 at time 0, and its band where it has one."""
     time, share, low, high = (np.append(0.0, rows[name]) for name in ("event", "returned", "low", "high"))
     ax.step(time, share * 100, where="post", color=color, linestyle=dashes, label=label, zorder=3)
     ax.fill_between(time, low * 100, high * 100, step="post", color=color, alpha=0.14, linewidth=0, zorder=2)
+
+
+def _draw(frame: pl.DataFrame, used: pl.DataFrame, settings: Settings) -> Drawing:
+    with style():
+        figure = Drawing(figsize=(3.4, 2.4), layout="constrained")
+        plot_returns(frame, reading=settings.readings.label(), ax=figure.add_subplot())
+    return figure
+
+
+FIGURE = Figure("returns", "time to return of a window, as a survival curve", needs.RETURNS, _draw)

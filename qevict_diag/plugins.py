@@ -5,8 +5,10 @@ Nothing is loaded before it is asked for, so that a broken package stops no comm
 
 from collections import Counter
 from collections.abc import Callable, Mapping
+from dataclasses import MISSING, fields, is_dataclass
 from functools import cache
 from importlib.metadata import EntryPoint, entry_points
+from inspect import isabstract
 from typing import Any, TypeVar
 
 from qevict_diag.errors import InputError
@@ -54,6 +56,14 @@ def find(kind: str, name: str, built_in: Mapping[str, T], group: str, fits: Call
     if not fits(found):
         raise InputError(f"{kind} {name!r}: {point.value} is no {kind} (docs/extending.md); repair or uninstall it")
     return found
+
+
+def is_kind(found: Any, *kinds: type) -> bool:
+    """Whether this is a class of one of the ``kinds`` that is made without arguments, as its name alone does."""
+    if not (isinstance(found, type) and issubclass(found, kinds) and is_dataclass(found)):
+        return False
+    given = all(one.default is not MISSING or one.default_factory is not MISSING for one in fields(found))
+    return given and not isabstract(found)
 
 
 def _loaded(kind: str, name: str, point: EntryPoint) -> Any:

@@ -109,6 +109,7 @@ def _missed(one, ranking):
         ("R3(scope=head)", lambda one: one.scope == "head"),
         ("R3(window=4)", lambda one: (one.grain, one.base) == (4, "R3(window=4)")),
         ("R3(allotment=pooled)", lambda one: one.allotment == Pooled()),
+        ("R2(quantizer=minmax)", lambda one: one.quantizer == WindowMinMax()),
         ("R3(schedule=prompt)", lambda one: one.schedule.prompt_only),
         ("R1(prompt_tail=8)", lambda one: (one.grain, one.quantizer, one.protected.prompt_tail) == (1, None, 8)),
         ("R3(scope=kv_head,allotment=pooled)[random:7]", lambda one: one.seed == 7 and one.scope == "kv_head"),

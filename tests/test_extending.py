@@ -1,5 +1,6 @@
 """The package that docs/extending.md writes, installed as it stands there: each of its parts is found and works."""
 
+import json
 import re
 import sys
 import tomllib
@@ -8,10 +9,17 @@ from pathlib import Path
 import polars as pl
 import pytest
 import torch
+from disk_traces import write_trace
+from typer.testing import CliRunner
 
 from qevict_diag import plugins
-from qevict_diag.measure.traces import measure, metric_names
+from qevict_diag.cli.app import app
+from qevict_diag.figures import tables
+from qevict_diag.figures.catalogue import figure_names
+from qevict_diag.measure.traces import measure
+from qevict_diag.metrics import metric_names
 from qevict_diag.policies.catalogue import estimator_names, policy, policy_names
+from qevict_diag.quantizers import quantizer_names
 from qevict_diag.testing.traces import random_trace
 
 PAGE = (Path(__file__).parent.parent / "docs" / "extending.md").read_text(encoding="utf-8")
@@ -52,10 +60,20 @@ def values(policies, metric):
     return dict(frame.group_by("policy").agg(pl.col("value").mean()).iter_rows())
 
 
+LISTED = {
+    "qevict_diag.estimators": estimator_names,
+    "qevict_diag.policies": policy_names,
+    "qevict_diag.quantizers": quantizer_names,
+    "qevict_diag.metrics": metric_names,
+    "qevict_diag.tables": tables.table_names,
+    "qevict_diag.figures": figure_names,
+}
+
+
 def test_what_is_announced_is_listed_and_every_recipe_has_its_file():
-    assert set(POINTS["qevict_diag.estimators"]) <= set(estimator_names())
-    assert set(POINTS["qevict_diag.policies"]) <= set(policy_names())
-    assert set(metric_names(["worst"])) == {"worst"}
+    assert set(POINTS) == set(LISTED)
+    for group, points in POINTS.items():
+        assert set(points) <= set(LISTED[group]())
     named = {target.split(":")[0].replace(".", "/") + ".py" for group in POINTS.values() for target in group.values()}
     assert named == set(FILES)
 
@@ -92,15 +110,28 @@ def test_a_policy_that_chooses_once_never_changes_its_mind():
 
 
 def test_int8_takes_the_bytes_it_says_and_restores_to_half_a_step():
-    quantizer = policy("R3-int8").quantizer
+    quantizer = policy("R3(quantizer=absmax)").quantizer
     window = torch.randn(1, 8, 16, generator=torch.Generator().manual_seed(0))
     codes = quantizer.keys(window)
     assert codes.nbytes + quantizer.values(window).nbytes == quantizer.window_bytes(8, 16, 16)
     assert ((quantizer.restore(codes) - window).abs() <= 0.51 * codes.scale.float()).all()
-    agreement = values(["R3", "R3-int8"], "qsa")
-    assert agreement["R3"] < agreement["R3-int8"] <= 1
+    agreement = values(["R3", "R3(quantizer=absmax)"], "qsa")
+    assert agreement["R3"] < agreement["R3(quantizer=absmax)"] <= 1
 
 
 def test_the_worst_query_misses_nothing_under_fullkv_and_more_when_less_is_read():
     worst = values(["R0", "R3", "R3-full-only"], "worst")
     assert worst["R0"] == 0 < worst["R3"] < worst["R3-full-only"] < 1
+
+
+def test_the_command_line_prints_the_table_and_draws_the_figure(tmp_path):
+    trace = str(write_trace(tmp_path / "article", prefill=150, decode=40))
+    under = [trace, "--sinks", "3", "--recent", "6", "--budget", "1/2", "--quiet"]
+    told = CliRunner().invoke(app, ["table", "worst", *under, "--format", "json"])
+    assert told.exit_code == 0, told.output
+    rows = {row["policy"]: row["worst"] for row in json.loads(told.stdout)["rows"]}
+    assert set(rows) == {"R1", "R2", "R3", "R4"}
+    assert 0 < rows["R3"] < rows["R2"] == pytest.approx(1, abs=1e-5)
+    drawn = CliRunner().invoke(app, ["figure", "worst", *under, "--out", str(tmp_path / "worst.svg")])
+    assert drawn.exit_code == 0, drawn.output
+    assert "worst query" in (tmp_path / "worst.svg").read_text(encoding="utf-8")

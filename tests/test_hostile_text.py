@@ -16,7 +16,7 @@ from qevict_diag.figures.sweep.heatmap import plot_heatmap
 from qevict_diag.figures.tables import formats
 from qevict_diag.figures.tables.claims import checks_table, claims_table
 from qevict_diag.figures.tables.numbers import text
-from qevict_diag.figures.tables.table import Column, Table
+from qevict_diag.figures.tables.sheet import Column, Sheet
 from qevict_diag.plain import plain
 
 EVIL = (
@@ -30,7 +30,7 @@ CONTROL = [*map(chr, range(0x20)), "\x7f", "\x9b", "\u202e"]
 @pytest.fixture(scope="module")
 def table():
     columns = (Column(("x",), f"label {EVIL}", text, f"above {EVIL}"), Column(("x",), "b", text))
-    return Table("t", f"title {EVIL}", pl.DataFrame({"x": [EVIL, *FORMULAS]}), columns, (f"note {EVIL}",))
+    return Sheet("t", f"title {EVIL}", pl.DataFrame({"x": [EVIL, *FORMULAS]}), columns, (f"note {EVIL}",))
 
 
 @pytest.mark.parametrize("form", formats.FORMATS)
@@ -71,14 +71,14 @@ def test_html_has_no_tag_of_a_name(table):
 
 @pytest.mark.parametrize("cell", FORMULAS)
 def test_no_cell_of_a_csv_is_a_formula(cell):
-    table = Table("t", "t", pl.DataFrame({"x": [cell, "plain"], "y": [-1.5, 2.0]}), ())
+    table = Sheet("t", "t", pl.DataFrame({"x": [cell, "plain"], "y": [-1.5, 2.0]}), ())
     found = pl.read_csv(formats.csv(table).encode())
     assert found["x"].to_list() == [f"'{cell}", "plain"]
     assert found["y"].to_list() == [-1.5, 2.0]
 
 
 def test_a_list_of_numbers_in_a_csv_stays_one():
-    table = Table("t", "t", pl.DataFrame({"x": [[-0.5, 1e-9]]}), ())
+    table = Sheet("t", "t", pl.DataFrame({"x": [[-0.5, 1e-9]]}), ())
     assert formats.csv(table) == "x\n-0.5;1e-9\n"
 
 
@@ -128,7 +128,9 @@ def test_a_page_about_a_hostile_model_is_a_page(hostile, tmp_path):
     drawing = style.save(figure1.plot_figure1(frame), tmp_path / "f.svg").read_text(encoding="utf-8")
     evaluated = claims.evaluate(frame)
     judged = [claims_table(evaluated, EVIL), checks_table(evaluated, EVIL)]
-    report = page.Report(EVIL, drawing, evaluated, [tables.build("14", frame, used), *judged], facts={"model": EVIL})
+    report = page.Report(
+        EVIL, evaluated, [(figure1.FIGURE, drawing)], [tables.build("14", frame, used), *judged], facts={"model": EVIL}
+    )
     written = page.page(report)
     assert not Tags(written).found & {"img", "script"}
     assert not any(character in written.replace("\n", "").replace("\t", "") for character in CONTROL)

@@ -42,8 +42,8 @@ def written(tmp_path_factory):
     drawing = style.save(figure1.plot_figure1(frame), tmp_path_factory.mktemp("page") / "f.svg")
     report = page.Report(
         "toy <model>",
-        drawing.read_text(encoding="utf-8"),
         claims.evaluate(frame),
+        [(figure1.FIGURE, drawing.read_text(encoding="utf-8"))],
         [tables.build(name, frame, used) for name in ("14", "18")],
         compared=verdicts_under("holds", "does not hold"),
         facts={"texts": "a & b"},

@@ -12,10 +12,13 @@ from qevict_diag import plugins
 from qevict_diag.cache.budget import Budget
 from qevict_diag.cli.app import app
 from qevict_diag.errors import InputError
+from qevict_diag.figures.catalogue import FIGURE_POINTS, figure
+from qevict_diag.figures.tables import TABLE_POINTS, table
 from qevict_diag.measure.traces import measure
 from qevict_diag.metrics import METRIC_POINTS, metric
 from qevict_diag.policies.catalogue import ESTIMATOR_POINTS, POLICY_POINTS, policy
 from qevict_diag.policies.ranking import Estimator, Foresight, Split
+from qevict_diag.quantizers import QUANTIZER_POINTS
 from qevict_diag.replay.settings import Settings
 from qevict_diag.testing.traces import random_trace
 
@@ -107,9 +110,14 @@ def test_no_package_replaces_what_is_built_in(announce):
         (ESTIMATOR_POINTS, "random", f"{__name__}:Nan"),
         (POLICY_POINTS, "R3", f"{__name__}:Nan"),
         (METRIC_POINTS, "fmm", f"{__name__}:Nan"),
+        (QUANTIZER_POINTS, "minmax", f"{__name__}:Nan"),
+        (TABLE_POINTS, "14", f"{__name__}:Nan"),
+        (FIGURE_POINTS, "1", f"{__name__}:Nan"),
     )
-    asked = [lambda name=name: policy(name) for name in ("R2[cumulative]", "R2[random:1]", "R3")]
-    for ask in (*asked, lambda: metric("fmm")):
+    asked = [
+        lambda name=name: policy(name) for name in ("R2[cumulative]", "R2[random:1]", "R3", "R3(quantizer=minmax)")
+    ]
+    for ask in (*asked, lambda: metric("fmm"), lambda: table("14"), lambda: figure("1")):
         with pytest.raises(InputError, match=r"is built in, and .* claims its name; uninstall or rename that one"):
             ask()
 
@@ -136,17 +144,27 @@ BROKEN = {
 }
 
 
+LISTED = {  # a name that is built in, and how often the command lists `mine`
+    "policies": ("R3[decayed]", 2),
+    "metrics": ("fmm", 1),
+    "quantizers": ("minmax", 1),
+    "tables": ("14", 1),
+    "figures": ("1", 1),
+}
+
+
 @pytest.mark.parametrize(("target", "told"), BROKEN.items(), ids=BROKEN)
 def test_a_broken_package_stops_only_what_asks_for_it(announce, target, told):
-    announce(*((group, "mine", target) for group in (ESTIMATOR_POINTS, POLICY_POINTS, METRIC_POINTS)))
+    groups = (ESTIMATOR_POINTS, POLICY_POINTS, QUANTIZER_POINTS, METRIC_POINTS, TABLE_POINTS, FIGURE_POINTS)
+    announce(*((group, "mine", target) for group in groups))
     assert ranked_by("decayed").height > 0
     with pytest.raises(InputError, match=f"estimator 'mine': .*({told})"):
         policy("R2[mine]")
-    for command in ("policies", "metrics"):
+    for command, (first, count) in LISTED.items():
         done = CliRunner().invoke(app, [command, "--json"])
         assert done.exit_code == 0, done.output
         rows = {row["name"]: row["summary"] for row in json.loads(done.stdout)}
-        assert {"policies": "R3[decayed]", "metrics": "fmm"}[command] in rows
+        assert first in rows
         told = [text for name, text in rows.items() if "mine" in name]
         assert all("repair or uninstall it" in text for text in told)
-        assert len(told) == {"policies": 2, "metrics": 1}[command]
+        assert len(told) == count

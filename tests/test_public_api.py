@@ -19,6 +19,7 @@ PUBLIC = {
     "qevict_diag.replay.loop": ("replay_blocks",),
     "qevict_diag.metrics": ("METRICS",),
     "qevict_diag.measure.traces": ("Measurements", "measure"),
+    "qevict_diag.quantizers": ("QUANTIZERS", "quantizer"),
     "qevict_diag.statistics.intervals": (
         "Interval",
         "Statistic",
@@ -35,7 +36,12 @@ PUBLIC = {
     "qevict_diag.analyses.claims.evaluate": ("evaluate",),
     "qevict_diag.analyses.claims.verdicts": ("standing", "summary"),
     "qevict_diag.figures.figure1": ("plot_figure1", "plot_fmm", "plot_mass_shares"),
-    "qevict_diag.figures.tables": ("TABLES", "build"),
+    "qevict_diag.figures.catalogue": ("FIGURES", "figure"),
+    "qevict_diag.figures.figure": ("Figure",),
+    "qevict_diag.figures.sweep": ("SWEEP_FIGURES",),
+    "qevict_diag.figures.tables": ("TABLES", "build", "table"),
+    "qevict_diag.figures.tables.sheet": ("Column", "Sheet"),
+    "qevict_diag.figures.tables.table": ("Table",),
     "qevict_diag.figures.tables.formats": ("FORMATS", "render"),
 }
 MEASUREMENTS = (
@@ -43,7 +49,10 @@ MEASUREMENTS = (
     "metric reading layer head event step group lag value numerator denominator"
 )
 DECISIONS = "trace policy base estimator seed layer event window tier"
-NAMED = "record inspect verify replay analyze figure table reproduce budget policies metrics readings"
+NAMED = (
+    "record inspect verify replay analyze figure table reproduce budget policies metrics quantizers tables figures "
+    "readings"
+)
 
 
 @pytest.mark.parametrize(("module", "name"), [(module, name) for module, names in PUBLIC.items() for name in names])

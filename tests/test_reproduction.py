@@ -12,7 +12,7 @@ import torch
 from typer.testing import CliRunner
 
 from qevict_diag.analyses import reproduction as recorded
-from qevict_diag.analyses.needs import NEEDS
+from qevict_diag.analyses.needs import RANKINGS
 from qevict_diag.analyses.reproduction import Request, Setting
 from qevict_diag.cli.app import app
 from qevict_diag.errors import InputError
@@ -24,7 +24,7 @@ from qevict_diag.texts.source import Source, built_in
 
 pytestmark = tiny_models.transformers_noise
 
-EARLY = Setting(160, 96, ((figure1.POLICIES, ("all",)), (("R3[random]",), NEEDS["17b"].metrics)))
+EARLY = Setting(160, 96, ((figure1.POLICIES, ("all",)), (("R3[random]",), RANKINGS.metrics)))
 LATE = Setting(128, 128, recorded.PROMOTION.measured)
 JUDGED = (
     Setting(160, 96, ((figure1.POLICIES, ("all",)),), "teacher"),
@@ -167,7 +167,7 @@ def test_another_reading_stands_in_the_table(made, request_):
 @pytest.mark.parametrize(
     ("words", "told"),
     [
-        (("figure", "2", ".", "--out", "f.png"), "figure 2: there are 1, returns"),
+        (("figure", "2", ".", "--out", "f.png"), "figure '2': there are 1, layers, returns"),
         (("figure", "1", ".", "--out", "f.gif"), "must be one of .pdf"),
         (("table", "13", "."), "there are 14"),
         (("table", "14", ".", "--format", "xls"), "allowed are md"),

@@ -29,6 +29,9 @@ WORDS = {
     "budget": "--json",
     "policies": "",
     "metrics": "--json",
+    "quantizers": "",
+    "tables": "--json",
+    "figures": "",
     "readings": "",
 }
 

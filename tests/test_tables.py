@@ -11,13 +11,13 @@ import polars as pl
 import pytest
 
 from qevict_diag.analyses.claims import evaluate as claims
-from qevict_diag.analyses.needs import NEEDS
+from qevict_diag.analyses.needs import AGREEMENT, HEADS, MISSED, PROMOTION
 from qevict_diag.cache.budget import Budget
 from qevict_diag.errors import InputError
 from qevict_diag.figures import tables
 from qevict_diag.figures.tables import claims as claims_table
 from qevict_diag.figures.tables import formats, numbers, parts, table14, table15, table18
-from qevict_diag.figures.tables.table import Column, Table
+from qevict_diag.figures.tables.sheet import Column, Sheet
 from qevict_diag.replay.settings import Settings
 
 
@@ -41,7 +41,7 @@ def small():
         Column(("x",), "Ω, %", numbers.number(1)),
         Column(("low", "x"), "interval", numbers.limits(numbers.number(1)), "group"),
     )
-    return Table("tiny", "A title", frame, columns, ("A note, 5% of it.",))
+    return Sheet("tiny", "A title", frame, columns, ("A note, 5% of it.",))
 
 
 @pytest.mark.parametrize("name", tables.TABLES)
@@ -184,7 +184,7 @@ def test_latex_is_plain_ascii(small):
 
 
 def test_html_escapes(small):
-    unsafe = Table("tiny", "<b>", small.frame.with_columns(policy=pl.lit("<i>")), small.columns)
+    unsafe = Sheet("tiny", "<b>", small.frame.with_columns(policy=pl.lit("<i>")), small.columns)
     assert "<i>" not in formats.html(unsafe)
 
 
@@ -236,9 +236,9 @@ def test_tables_of_missed_mass_have_the_regret_and_the_gap_closed():
 
 
 def test_a_table_of_missed_mass_asks_for_its_bounds():
-    assert "R1[irreversible]" in NEEDS["14"].bounds
-    assert NEEDS["18"].bounds == ("R3[irreversible]",)
-    assert NEEDS["16"].bounds == ()
+    assert "R1[irreversible]" in MISSED.bounds
+    assert PROMOTION.bounds == ("R3[irreversible]",)
+    assert AGREEMENT.bounds == HEADS.bounds == ()
 
 
 def test_a_ratio_over_nothing_is_empty_in_every_format(measured):
@@ -250,7 +250,7 @@ def test_a_ratio_over_nothing_is_empty_in_every_format(measured):
     table = tables.build("17a", quiet, used)
     assert table.frame["ratio"].is_nan().all()
     assert all(row["ratio"] is None for row in json.loads(formats.as_json(table))["rows"])
-    infinite = Table("t", "t", pl.DataFrame({"x": [float("inf")]}), ())
+    infinite = Sheet("t", "t", pl.DataFrame({"x": [float("inf")]}), ())
     assert formats.records(infinite)["rows"] == [{"x": None}]
 
 

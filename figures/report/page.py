@@ -13,10 +13,11 @@ import polars as pl
 
 from qevict_diag.analyses.claims import evaluate as claims
 from qevict_diag.analyses.claims.verdicts import summary, told
+from qevict_diag.figures.figure import Figure
 from qevict_diag.figures.report.strip import strip
 from qevict_diag.figures.tables.claims import claimed
 from qevict_diag.figures.tables.formats import html
-from qevict_diag.figures.tables.table import Table
+from qevict_diag.figures.tables.sheet import Sheet
 from qevict_diag.plain import plain
 
 MARKS = {
@@ -26,16 +27,6 @@ MARKS = {
     claims.UNDECIDED: ("?", "open"),
     claims.UNMEASURED: ("·", "open"),
 }
-CAPTION = (
-    "<b>Figure 1.</b> (a) Share of the attention of the next 32 queries that falls on what a policy can no longer "
-    "read, by routing event; R3-full-only counts R3's quantized windows as lost. (b) Where the cumulative FullKV "
-    "attention lies under R2 and R3 at the same bytes; thin bars: the published shares of Llama-3.1-8B."
-)
-LAYERS = (
-    "<b>By layer.</b> (a) Future Missed Mass of each layer, mean over heads and events: the line is all articles "
-    "together, the dots are the articles. (b) R_Q of each layer: unbiased logit errors of variance s² give exp(s²/2), "
-    "which is above 1. The spread over layers is what it is; the spread over articles is what intervals rest on."
-)
 MEANING = """
 <p>The numbers say which attention mass a policy gives up, on these texts, for this model, under teacher forcing:
 the queries are those of the uncompressed run. They do not say whether an answer would have been wrong. Attention mass
@@ -86,10 +77,9 @@ class Report:
     """What the page shows; ``compared`` has the verdicts under every reading, where they were computed."""
 
     model: str
-    figure_svg: str
     evaluated: pl.DataFrame
-    tables: Sequence[Table]
-    layers_svg: str = ""
+    drawn: Sequence[tuple[Figure, str]]  # and its SVG
+    tables: Sequence[Sheet]
     compared: pl.DataFrame | None = None
     facts: Mapping[str, str] = field(default_factory=dict)
     files: Sequence[str] = ()
@@ -111,8 +101,7 @@ def page(report: Report) -> str:
         _small(f"Verdicts rest on {report.judged}: the texts' own words." if report.judged else ""),
         _tally(claimed_),
         _claims(claimed_, report.evaluated),
-        _figure("Figure 1", report.figure_svg, CAPTION),
-        _figure("Layer by layer", report.layers_svg, LAYERS) if report.layers_svg else "",
+        *(_figure(figure, svg) for figure, svg in report.drawn),
         "<h2>Tables 14 to 18, and the worst heads</h2>",
         _small(f"Figures and tables are of {report.shown}." if report.shown else ""),
         *(f'<div class="table">{html(table)}</div>' for table in report.tables),
@@ -147,8 +136,8 @@ def _fact(name: str, lines: Sequence[str]) -> str:
     return f"<div{wide}><dt>{escape(name)}</dt><dd>{'<br>'.join(map(escape, lines))}</dd></div>"
 
 
-def _figure(title: str, svg: str, caption: str) -> str:
-    return f"<h2>{title}</h2><figure>{_inline(svg)}<figcaption>{caption}</figcaption></figure>"
+def _figure(figure: Figure, svg: str) -> str:
+    return f"<h2>{figure.title}</h2><figure>{_inline(svg)}<figcaption>{figure.caption}</figcaption></figure>"
 
 
 def _small(told: str) -> str:

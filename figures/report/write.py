@@ -17,12 +17,14 @@ from qevict_diag import files
 from qevict_diag.analyses.claims import evaluate as claims
 from qevict_diag.analyses.claims.verdicts import summary
 from qevict_diag.analyses.reproduction import Request, Setting, loops, measure_setting, record_missing, under_readings
-from qevict_diag.figures import figure1, layers, tables
+from qevict_diag.figures import tables
+from qevict_diag.figures.catalogue import FIGURES
 from qevict_diag.figures.report import page
 from qevict_diag.figures.style import FORMATS as PICTURES
 from qevict_diag.figures.style import save
 from qevict_diag.figures.tables.claims import checks_table, claims_table
 from qevict_diag.figures.tables.formats import FORMATS, SUFFIXES, defined, render
+from qevict_diag.figures.tables.sheet import Sheet
 from qevict_diag.figures.tables.table import Table
 from qevict_diag.frame_files import write_frame
 from qevict_diag.measure.traces import Measurements
@@ -63,19 +65,20 @@ def write(request: Request, found: Found, progress: Progress) -> Reproduction:
     """Write figures, tables, claims, measurements and the page: all of them, or those of an earlier run stay."""
     progress("writing", 0, 1)
     first, second = request.judged
-    model, early = found.traces[request.diagnostic][0].model_id, found.measured[request.diagnostic].frame
+    model, early = found.traces[request.diagnostic][0].model_id, found.measured[request.diagnostic]
     evaluated = claims.evaluate(found.measured[first].frame, found.measured[second].frame, request.settings)
     judged = [claims_table(evaluated, model, found.compared), checks_table(evaluated, model)]
-    made = [_table(name, request, found) for name in tables.TABLES]
-    drawn = {"figure1": figure1.plot_figure1(early), "layers": layers.figure_layers(early)}
+    made = [_filled(table, request, found) for table in tables.TABLES.values()]
+    shown = {figure.file or figure.name: figure for figure in FIGURES.values() if figure.title}
+    drawn = {name: figure.draw(early.frame, early.bytes, request.settings) for name, figure in shown.items()}
     with files.replacing_set(request.out) as folder:
         written = [save(figure, folder / f"{name}.{ending}") for name, figure in drawn.items() for ending in PICTURES]
         written += [file for table in [*judged, *made] for file in write_table(table, folder)]
         written += [write_frame(frame, folder / f"{name}.parquet") for name, frame in _frames(request, found).items()]
-        svg = {name: (folder / f"{name}.svg").read_text(encoding="utf-8") for name in drawn}
+        svgs = [(figure, (folder / f"{name}.svg").read_text(encoding="utf-8")) for name, figure in shown.items()]
         names = tuple(file.name for file in written)
         report = page.Report(
-            *(model, svg["figure1"], evaluated, made, svg["layers"], found.compared),
+            *(model, evaluated, svgs, made, found.compared),
             *(_facts(request, found), names, loops(found.traces)),
             judged="; ".join(map(request.of, request.judged)),
             shown="; ".join(map(request.of, (request.diagnostic, request.promotion))),
@@ -86,13 +89,13 @@ def write(request: Request, found: Found, progress: Progress) -> Reproduction:
     return Reproduction(evaluated, model, listed, loops(found.traces), found.compared)
 
 
-def _table(name: str, request: Request, found: Found) -> Table:
-    setting = request.promotion if name == "18" else request.diagnostic
+def _filled(table: Table, request: Request, found: Found) -> Sheet:
+    setting = {"diagnostic": request.diagnostic, "promotion": request.promotion}[table.of]
     measured = found.measured[setting]
-    return tables.build(name, measured.frame, measured.bytes, request.settings, setting.lengths)
+    return tables.build(table.name, measured.frame, measured.bytes, request.settings, setting.lengths)
 
 
-def write_table(table: Table, folder: Path) -> list[Path]:
+def write_table(table: Sheet, folder: Path) -> list[Path]:
     """Write a table in every format, ``table14.md`` and so on."""
     return [files.write_text(folder / f"{table.name}.{SUFFIXES[form]}", render(table, form)) for form in FORMATS]
 

@@ -1,1 +1,20 @@
-"""Pictures of a sweep."""
+"""Pictures of a sweep: missed mass against bytes, sensitivity to each setting, and layer × head maps of any metric.
+
+Frames of `qevict_diag.sweep.read` in, axes out. Bands are 95% t intervals over articles, draws of the random arm
+pooled; with one article there are none. What a picture holds fixed: `points.reference`. `SWEEP_FIGURES` lists them.
+"""
+
+from qevict_diag.errors import InputError
+from qevict_diag.figures.sweep import heatmap, pareto, sensitivity
+from qevict_diag.figures.sweep.figure import SweepFigure
+
+SWEEP_FIGURES: dict[str, SweepFigure] = {
+    made.name: made for made in (pareto.FIGURE, sensitivity.FIGURE, heatmap.FIGURE)
+}
+
+
+def sweep_figure(name: str) -> SweepFigure:
+    """The figure of a sweep called ``name``; InputError when there is none."""
+    if name not in SWEEP_FIGURES:
+        raise InputError(f"figure {name!r}: there are {', '.join(SWEEP_FIGURES)}")
+    return SWEEP_FIGURES[name]

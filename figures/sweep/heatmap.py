@@ -1,14 +1,18 @@
 """A metric by layer and head."""
 
+from typing import cast
+
 import polars as pl
 from matplotlib.axes import Axes
 from matplotlib.colors import LinearSegmentedColormap
+from matplotlib.figure import Figure
 
+from qevict_diag import metrics
 from qevict_diag.analyses.estimates import rows_of
 from qevict_diag.analyses.sweeps import one_group, one_model
 from qevict_diag.figures.style import axes_of, shown_name, style
+from qevict_diag.figures.sweep.figure import SweepFigure, Swept
 from qevict_diag.figures.sweep.points import averages, held
-from qevict_diag.metrics import METRICS
 
 HEAT = LinearSegmentedColormap.from_list("heat", ["#F7FBFF", "#9CC9E6", "#2F7FB5", "#0B3C6F"])
 
@@ -21,12 +25,13 @@ def plot_heatmap(frame: pl.DataFrame, metric: str = "fmm", policy: str = "R3", *
     table = averages(rows, metric, across)
     with style():
         ax = axes_of(ax, 2.1 + 0.11 * min(table.width, 24), 0.9 + 0.075 * len(table))
-        values = table.drop("layer").to_numpy() * METRICS[metric].scale
+        kind = metrics.metric(metric)
+        values = table.drop("layer").to_numpy() * kind.scale
         image = ax.imshow(values, cmap=HEAT, aspect="auto", interpolation="nearest")
         _ticks(ax, table)
         ax.set_xlabel(across)
         ax.set_ylabel("layer")
-        ax.set_title(f"{shown_name(policy)}: {METRICS[metric].label}", parse_math=False)
+        ax.set_title(f"{shown_name(policy)}: {kind.label}", parse_math=False)
         bar = ax.figure.colorbar(image, ax=ax, pad=0.03, aspect=30)
         bar.outline.set_visible(False)
     return ax
@@ -40,3 +45,10 @@ def _ticks(ax: Axes, table: pl.DataFrame) -> None:
     ax.tick_params(length=0)
     for side in ax.spines.values():
         side.set_visible(False)
+
+
+def _draw(swept: Swept) -> Figure:
+    return cast("Figure", plot_heatmap(swept.rows, swept.metric, swept.policy).get_figure())
+
+
+FIGURE = SweepFigure("heatmap", "a metric of one policy by layer and head", _draw)

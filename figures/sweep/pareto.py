@@ -1,13 +1,12 @@
-"""Pictures of a sweep: missed mass against bytes, sensitivity to each setting, and layer × head maps of any metric.
+"""Missed mass against bytes."""
 
-Frames of `qevict_diag.sweep.read` in, axes out. Bands are 95% t intervals over articles, draws of the
-random arm pooled; with one article there are none. What a picture holds fixed:
-`sweep_points.reference`.
-"""
+from typing import cast
 
 import polars as pl
 from matplotlib.axes import Axes
+from matplotlib.figure import Figure
 
+from qevict_diag import metrics
 from qevict_diag.analyses.sweeps import KEYS, bytes_used
 from qevict_diag.figures.lines import (
     CLAIRVOYANT,
@@ -18,8 +17,8 @@ from qevict_diag.figures.lines import (
     _ordered,
 )
 from qevict_diag.figures.style import axes_of, style
+from qevict_diag.figures.sweep.figure import SweepFigure, Swept
 from qevict_diag.figures.sweep.points import held, points
-from qevict_diag.metrics import METRICS
 
 
 def plot_pareto(frame: pl.DataFrame, used: pl.DataFrame, *, ax: Axes | None = None) -> Axes:
@@ -39,7 +38,7 @@ def plot_pareto(frame: pl.DataFrame, used: pl.DataFrame, *, ax: Axes | None = No
             _line(ax, shown.filter(pl.col("policy") == policy), "share", policy)
         _name_lines(ax, shown, "share")
         ax.set_xlabel("bytes used (% of FullKV, protected regions included)")
-        ax.set_ylabel(METRICS["fmm"].label)
+        ax.set_ylabel(metrics.metric("fmm").label)
         _finish(ax, found, "\nthin steps: no setting that uses less misses less")
         ax.set_ylim(bottom=0)
     return ax
@@ -63,3 +62,10 @@ def _dots(ax: Axes, rows: pl.DataFrame) -> None:
     if not rows.is_empty():
         colors = [_look(policy)[0] for policy in rows["policy"]]
         ax.scatter(rows["share"], rows["estimate"], s=3, c=colors, alpha=0.45, linewidths=0, zorder=1, label="_others")
+
+
+def _draw(swept: Swept) -> Figure:
+    return cast("Figure", plot_pareto(swept.rows, swept.bytes).get_figure())
+
+
+FIGURE = SweepFigure("pareto", "missed mass against the bytes really used", _draw, metric="fmm")

@@ -10,9 +10,9 @@ from typing import Any
 
 import polars as pl
 
+from qevict_diag import metrics
 from qevict_diag.analyses.sweeps import AXES, at_settings
 from qevict_diag.errors import InputError
-from qevict_diag.metrics import METRICS
 from qevict_diag.policies.catalogue import POLICIES
 from qevict_diag.replay.settings import Settings
 
@@ -21,7 +21,7 @@ USUAL: dict[str, Any] = {"quantized_fraction": "1/2", "bits": 2, "budget": "1/5"
 
 def points(frame: pl.DataFrame, metric: str = "fmm", min_inactive: int = Settings.min_inactive) -> pl.DataFrame:
     """Estimate and interval of one metric at every setting of a sweep, in percent where it is a share."""
-    scale = METRICS[metric].scale
+    scale = metrics.metric(metric).scale
     return at_settings(frame, metric, min_inactive).with_columns(pl.col("estimate", "low", "high") * scale)
 
 
@@ -67,7 +67,7 @@ def averages(rows: pl.DataFrame, metric: str, across: str) -> pl.DataFrame:
     """Layers down, ``across`` to the right: means of defined values, or ratios of sums where counts are pooled."""
     defined = rows.filter(pl.col("value").is_not_nan())
     pooled = pl.col("numerator").sum() / pl.col("denominator").sum()
-    value = pooled if METRICS[metric].how == "pooled" else pl.col("value").mean()
+    value = pooled if metrics.metric(metric).how == "pooled" else pl.col("value").mean()
     means = defined.group_by("layer", across).agg(value=value).sort(across, "layer")
     return means.pivot(across, index="layer", values="value").sort("layer")
 

@@ -6,11 +6,12 @@ import polars as pl
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
+from qevict_diag import metrics
 from qevict_diag.errors import InputError
 from qevict_diag.figures.lines import _finish, _line, _name_lines, _ordered, _range
 from qevict_diag.figures.style import axes_of, style
+from qevict_diag.figures.sweep.figure import SweepFigure, Swept
 from qevict_diag.figures.sweep.points import points, varied, varying
-from qevict_diag.metrics import METRICS
 from qevict_diag.replay.settings import Settings
 
 PANELS = {
@@ -44,7 +45,7 @@ def plot_sensitivity(
         _name_lines(ax, shown, "place")
         ax.set_xticks(range(len(places)), [str(place) for place in places])
         ax.set_xlabel(PANELS[name][0])
-        ax.set_ylabel(METRICS[metric].label)
+        ax.set_ylabel(metrics.metric(metric).label)
         _finish(ax, shown)
     return ax
 
@@ -70,3 +71,10 @@ def plot_sensitivities(frame: pl.DataFrame, metric: str = "fmm", min_inactive: i
             for text in [text for text in ax.texts if text.get_gid() == "note"]:
                 text.remove()
     return figure
+
+
+def _draw(swept: Swept) -> Figure:
+    return plot_sensitivities(swept.rows, swept.metric, swept.min_inactive)
+
+
+FIGURE = SweepFigure("sensitivity", "a metric against window, quantized fraction and bits", _draw)

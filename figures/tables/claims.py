@@ -4,7 +4,7 @@ import polars as pl
 
 from qevict_diag.analyses.claims import verdicts
 from qevict_diag.figures.tables.numbers import EMPTY, limits, number, p_value, significant, text
-from qevict_diag.figures.tables.table import Column, Table
+from qevict_diag.figures.tables.sheet import Column, Sheet
 
 SIGNS = {"above": ">", "below": "<", "equal": "="}
 RULE = (
@@ -14,7 +14,7 @@ RULE = (
 )
 
 
-def claims_table(evaluated: pl.DataFrame, model: str, compared: pl.DataFrame | None = None) -> Table:
+def claims_table(evaluated: pl.DataFrame, model: str, compared: pl.DataFrame | None = None) -> Sheet:
     """One row for each of the twelve claims: verdict, n, intervals, and what else it takes to read them.
 
     ``compared`` has the verdicts under every reading (`sensitivity.compare`); without it nothing is said of them.
@@ -31,10 +31,10 @@ def claims_table(evaluated: pl.DataFrame, model: str, compared: pl.DataFrame | N
         Column(("place",), "place", text),
     )
     title = f"The paper's claims on {model}"
-    return Table("claims", title, verdicts.summary(evaluated, compared), columns, (RULE,))
+    return Sheet("claims", title, verdicts.summary(evaluated, compared), columns, (RULE,))
 
 
-def checks_table(evaluated: pl.DataFrame, model: str) -> Table:
+def checks_table(evaluated: pl.DataFrame, model: str) -> Sheet:
     """One row for each check: statistic, interval, threshold, p-values, unit of replication, n and spreads."""
     columns = (
         Column(("claim",), "claim", text),
@@ -53,7 +53,7 @@ def checks_table(evaluated: pl.DataFrame, model: str) -> Table:
         Column(("layers",), "layers", number(0)),
         Column(("reading",), "reading", _reading),
     )
-    return Table("claim_checks", f"Checks behind the claims on {model}", evaluated, columns, (RULE,))
+    return Sheet("claim_checks", f"Checks behind the claims on {model}", evaluated, columns, (RULE,))
 
 
 def claimed(side: str, threshold: float, word: str = "", margin: float = 0.0) -> str:

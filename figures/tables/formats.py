@@ -9,7 +9,7 @@ from typing import Any
 import polars as pl
 
 from qevict_diag.errors import InputError
-from qevict_diag.figures.tables.table import Table
+from qevict_diag.figures.tables.sheet import Sheet
 from qevict_diag.frame_files import csv_text
 
 FORMATS = ("md", "csv", "html", "latex", "json")
@@ -45,7 +45,7 @@ def form_of(form: str | None, out: Path | None) -> str:
     return form
 
 
-def render(table: Table, form: str) -> str:
+def render(table: Sheet, form: str) -> str:
     """Write a table in one of `FORMATS`; InputError for another."""
     writers = {"md": markdown, "csv": csv, "html": html, "latex": latex, "json": as_json}
     if form not in writers:
@@ -53,14 +53,14 @@ def render(table: Table, form: str) -> str:
     return writers[form](table)
 
 
-def render_all(tables: Sequence[Table], form: str) -> str:
+def render_all(tables: Sequence[Sheet], form: str) -> str:
     """Write several tables one after the other; as JSON they are a list when there are more than one."""
     if form == "json" and len(tables) > 1:
         return _dumped([records(table) for table in tables])
     return "\n".join(render(table, form) for table in tables)
 
 
-def markdown(table: Table) -> str:
+def markdown(table: Sheet) -> str:
     """Write a pipe table with its title above and its notes below."""
     heads = [f"{column.spanner}: {column.label}" if column.spanner else column.label for column in table.columns]
     rules = ["---:" if column.numeric else ":---" for column in table.columns]
@@ -69,13 +69,13 @@ def markdown(table: Table) -> str:
     return "\n".join([f"**{_unmarked(table.title)}**\n", _pipes(heads), _pipes(rules), *body, *notes]) + "\n"
 
 
-def csv(table: Table) -> str:
+def csv(table: Sheet) -> str:
     """Write the typed frame; undefined numbers are empty fields, and a list is one field, with semicolons."""
     lists = pl.selectors.by_dtype(pl.List(pl.Float64)).cast(pl.List(pl.String)).list.join(";", ignore_nulls=True)
     return csv_text(defined(table.frame).with_columns(lists))
 
 
-def records(table: Table) -> dict[str, Any]:
+def records(table: Sheet) -> dict[str, Any]:
     """Give the typed frame, title and notes as plain objects, undefined numbers as None."""
     rows = defined(table.frame).to_dicts()
     return {"table": table.name, "title": table.title, "notes": list(table.notes), "rows": rows}
@@ -87,7 +87,7 @@ def defined(frame: pl.DataFrame) -> pl.DataFrame:
     return frame.with_columns(pl.when(numbers.is_finite()).then(numbers))
 
 
-def as_json(table: Table) -> str:
+def as_json(table: Sheet) -> str:
     """Write `records` as JSON."""
     return _dumped(records(table))
 
@@ -96,7 +96,7 @@ def _dumped(content: object) -> str:
     return json.dumps(content, indent=1, allow_nan=False) + "\n"
 
 
-def html(table: Table) -> str:
+def html(table: Sheet) -> str:
     """Write an HTML fragment with its own style, by great_tables."""
     from great_tables import loc, style
 
@@ -105,7 +105,7 @@ def html(table: Table) -> str:
     return made.tab_style(style.text(weight="bold"), loc.column_labels()).as_raw_html()
 
 
-def latex(table: Table) -> str:
+def latex(table: Sheet) -> str:
     """Write a LaTeX table, by great_tables; symbols become commands, so that any engine sets it."""
     return _commands(_great(table).tab_options(table_font_size="7px").as_latex())
 
@@ -123,7 +123,7 @@ def _commands(source: str) -> str:
     return re.sub("|".join(LATEX_SYMBOLS), lambda match: LATEX_SYMBOLS[match.group()], source)
 
 
-def _great(table: Table) -> Any:
+def _great(table: Sheet) -> Any:
     """Lay the shown strings out with great_tables."""
     from great_tables import GT
 

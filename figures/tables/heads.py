@@ -2,17 +2,17 @@
 
 import polars as pl
 
-from qevict_diag.analyses import profile
-from qevict_diag.analyses.needs import CONDITIONS
+from qevict_diag.analyses import needs, profile
 from qevict_diag.figures.tables.numbers import limits, number, percent, text
 from qevict_diag.figures.tables.parts import BYTE_COLUMNS, READING, ordered, sample_notes, with_bytes
-from qevict_diag.figures.tables.table import Column, Table
+from qevict_diag.figures.tables.sheet import Column, Sheet
+from qevict_diag.figures.tables.table import Table
 from qevict_diag.replay.settings import Settings
 
 
-def heads(frame: pl.DataFrame, used: pl.DataFrame, settings: Settings) -> Table:
+def heads(frame: pl.DataFrame, used: pl.DataFrame, settings: Settings) -> Sheet:
     """Future Missed Mass over heads: its mean, and its upper quantiles."""
-    rows = profile.worst_heads(frame.filter(pl.col("policy").is_in(CONDITIONS)))
+    rows = profile.worst_heads(frame.filter(pl.col("policy").is_in(needs.CONDITIONS)))
     of_heads, of_events = "Heads, mean over events, %", "Single head events, %"
     columns = (
         Column(("policy",), "policy", text),
@@ -32,8 +32,13 @@ def heads(frame: pl.DataFrame, used: pl.DataFrame, settings: Settings) -> Table:
         "something up far back can lose nearly all of it while the mean stays low.",
         *sample_notes(rows),
     )
-    return Table("heads", "Future Missed Mass over heads", with_bytes(ordered(rows, CONDITIONS), used), columns, notes)
+    return Sheet(
+        "heads", "Future Missed Mass over heads", with_bytes(ordered(rows, needs.CONDITIONS), used), columns, notes
+    )
 
 
 def _name(layer: int, head: int) -> str:
     return f"{number(0)(layer)}.{number(0)(head)}"
+
+
+TABLE = Table("heads", "the heads that miss most", needs.HEADS, heads)

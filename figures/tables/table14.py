@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import polars as pl
 
-from qevict_diag.analyses import observation1, regret
+from qevict_diag.analyses import needs, observation1, regret
 from qevict_diag.analyses.estimates import sample
 from qevict_diag.figures.tables.numbers import limits, number, percent, text
 from qevict_diag.figures.tables.parts import (
@@ -18,13 +18,14 @@ from qevict_diag.figures.tables.parts import (
     sample_notes,
     with_bytes,
 )
-from qevict_diag.figures.tables.table import Column, Table
+from qevict_diag.figures.tables.sheet import Column, Sheet
+from qevict_diag.figures.tables.table import Table
 from qevict_diag.replay.settings import Settings
 
 POLICIES = observation1.POLICIES
 
 
-def table14(frame: pl.DataFrame, used: pl.DataFrame, settings: Settings) -> Table:
+def table14(frame: pl.DataFrame, used: pl.DataFrame, settings: Settings) -> Sheet:
     """Average FMM and churn of each condition (Table 14)."""
     keys = list(observation1.KEYS)
     over = sample(frame)
@@ -68,4 +69,7 @@ def table14(frame: pl.DataFrame, used: pl.DataFrame, settings: Settings) -> Tabl
         *sample_notes(rows),
     )
     title = "Table 14. Future Missed Mass and historical-set churn"
-    return Table("table14", title, with_bytes(ordered(rows, POLICIES), used), columns, notes)
+    return Sheet("table14", title, with_bytes(ordered(rows, POLICIES), used), columns, notes)
+
+
+TABLE = Table("14", "Future Missed Mass and churn of each condition", needs.MISSED, table14)

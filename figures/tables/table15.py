@@ -2,8 +2,7 @@
 
 import polars as pl
 
-from qevict_diag.analyses import observation2
-from qevict_diag.analyses.needs import THREE_TIERS
+from qevict_diag.analyses import needs, observation2
 from qevict_diag.figures.tables.numbers import limits, number, text
 from qevict_diag.figures.tables.parts import (
     BYTE_COLUMNS,
@@ -14,7 +13,8 @@ from qevict_diag.figures.tables.parts import (
     sample_notes,
     with_bytes,
 )
-from qevict_diag.figures.tables.table import Column, Table
+from qevict_diag.figures.tables.sheet import Column, Sheet
+from qevict_diag.figures.tables.table import Table
 from qevict_diag.replay.settings import Settings
 
 AGREEMENT_NAMES = {
@@ -25,9 +25,9 @@ AGREEMENT_NAMES = {
 }
 
 
-def table15(frame: pl.DataFrame, used: pl.DataFrame, settings: Settings) -> Table:
+def table15(frame: pl.DataFrame, used: pl.DataFrame, settings: Settings) -> Sheet:
     """Agreement between INT2 and FullKV scores over the quantized windows (Table 15)."""
-    rows = observation2.agreement(frame).filter(pl.col("policy").is_in(THREE_TIERS))
+    rows = observation2.agreement(frame).filter(pl.col("policy").is_in(needs.THREE_TIERS))
     rows = rows.with_columns(shown=pl.col("statistic").replace_strict(AGREEMENT_NAMES))
     columns = (
         Column(("policy",), "policy", text),
@@ -48,4 +48,7 @@ def table15(frame: pl.DataFrame, used: pl.DataFrame, settings: Settings) -> Tabl
         *sample_notes(rows),
     )
     title = "Table 15. Agreement between INT2 and FullKV scores over quantized windows"
-    return Table("table15", title, with_bytes(ordered(rows, THREE_TIERS), used), columns, notes)
+    return Sheet("table15", title, with_bytes(ordered(rows, needs.THREE_TIERS), used), columns, notes)
+
+
+TABLE = Table("15", "agreement between INT2 and FullKV scores (QSA, R_Q)", needs.AGREEMENT, table15)

@@ -2,8 +2,7 @@
 
 import polars as pl
 
-from qevict_diag.analyses import observation3
-from qevict_diag.analyses.needs import THREE_TIERS
+from qevict_diag.analyses import needs, observation3
 from qevict_diag.figures.tables.numbers import limits, number, percent, text
 from qevict_diag.figures.tables.parts import (
     BYTE_COLUMNS,
@@ -14,16 +13,17 @@ from qevict_diag.figures.tables.parts import (
     sample_notes,
     with_bytes,
 )
-from qevict_diag.figures.tables.table import Column, Table
+from qevict_diag.figures.tables.sheet import Column, Sheet
+from qevict_diag.figures.tables.table import Table
 from qevict_diag.replay.settings import Settings
 
 RETURN = "Median time to return, rescued episodes only"
 
 
-def table16(frame: pl.DataFrame, used: pl.DataFrame, settings: Settings) -> Table:
+def table16(frame: pl.DataFrame, used: pl.DataFrame, settings: Settings) -> Sheet:
     """Global LIR of the oracle's and the policy's selections (Table 16)."""
     rates = observation3.lir(frame)
-    rows = rates.filter(pl.col("policy").is_in(THREE_TIERS), pl.col("lag") == settings.min_inactive)
+    rows = rates.filter(pl.col("policy").is_in(needs.THREE_TIERS), pl.col("lag") == settings.min_inactive)
     columns = (
         Column(("policy",), "policy", text),
         Column(("group",), "selection", text),
@@ -48,5 +48,8 @@ def table16(frame: pl.DataFrame, used: pl.DataFrame, settings: Settings) -> Tabl
         "denominator.",
         *sample_notes(rows),
     )
-    rows = ordered(rows, THREE_TIERS, "reading", "group")
-    return Table("table16", "Table 16. Global LIR of full-precision selections", with_bytes(rows, used), columns, notes)
+    rows = ordered(rows, needs.THREE_TIERS, "reading", "group")
+    return Sheet("table16", "Table 16. Global LIR of full-precision selections", with_bytes(rows, used), columns, notes)
+
+
+TABLE = Table("16", "Global LIR of full-precision selections, and the time to return", needs.RETURNS, table16)

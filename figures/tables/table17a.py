@@ -2,17 +2,17 @@
 
 import polars as pl
 
-from qevict_diag.analyses import observation3
-from qevict_diag.analyses.needs import NEEDS
+from qevict_diag.analyses import needs, observation3
 from qevict_diag.figures.tables.numbers import limits, number, percent, text
 from qevict_diag.figures.tables.parts import BYTE_COLUMNS, PAPER, READING, sample_notes, with_bytes
-from qevict_diag.figures.tables.table import Column, Table
+from qevict_diag.figures.tables.sheet import Column, Sheet
+from qevict_diag.figures.tables.table import Table
 from qevict_diag.replay.settings import Settings
 
 
-def table17a(frame: pl.DataFrame, used: pl.DataFrame, settings: Settings) -> Table:
+def table17a(frame: pl.DataFrame, used: pl.DataFrame, settings: Settings) -> Sheet:
     """Lagged transitions of R3's full-precision tier (Table 17, first possibility)."""
-    rows = observation3.transitions(frame).filter(pl.col("policy").is_in(NEEDS["17a"].policies))
+    rows = observation3.transitions(frame).filter(pl.col("policy").is_in(needs.TRANSITIONS.policies))
     into, out = "P01, entering F, %", "P10, leaving F, %"
     columns = (
         Column(("policy",), "policy", text),
@@ -28,7 +28,7 @@ def table17a(frame: pl.DataFrame, used: pl.DataFrame, settings: Settings) -> Tab
         "for any selection of this size in equilibrium. A ratio near it is arithmetic, not dynamics.",
         *sample_notes(rows.with_columns(n=pl.lit(frame["trace"].n_unique()), layers=pl.lit(frame["layer"].n_unique()))),
     )
-    return Table(
+    return Sheet(
         "table17a", "Table 17a. Lagged transitions of the full-precision tier", with_bytes(rows, used), columns, notes
     )
 
@@ -44,3 +44,6 @@ def _transition_columns(side: str, spanner: str) -> tuple[Column, ...]:
 
 def _fraction(moved: float | None, pairs: float | None) -> str:
     return f"{number(0)(moved)} / {number(0)(pairs)}"
+
+
+TABLE = Table("17a", "lagged transitions of the full-precision tier", needs.TRANSITIONS, table17a)

@@ -2,7 +2,7 @@
 
 import polars as pl
 
-from qevict_diag.analyses import importance, regret
+from qevict_diag.analyses import importance, needs, regret
 from qevict_diag.figures.tables.numbers import limits, number, percent, text
 from qevict_diag.figures.tables.parts import (
     AGAINST_O2,
@@ -13,11 +13,12 @@ from qevict_diag.figures.tables.parts import (
     sample_notes,
     with_bytes,
 )
-from qevict_diag.figures.tables.table import Column, Table
+from qevict_diag.figures.tables.sheet import Column, Sheet
+from qevict_diag.figures.tables.table import Table
 from qevict_diag.replay.settings import Settings
 
 
-def table17b(frame: pl.DataFrame, used: pl.DataFrame, settings: Settings) -> Table:
+def table17b(frame: pl.DataFrame, used: pl.DataFrame, settings: Settings) -> Sheet:
     """R3 under each importance estimator (Table 17, second possibility)."""
     frame = importance.with_chance(frame)
     rows = importance.compare(frame, settings)
@@ -46,4 +47,7 @@ def table17b(frame: pl.DataFrame, used: pl.DataFrame, settings: Settings) -> Tab
         o2_note(frame),
         *sample_notes(rows),
     )
-    return Table("table17b", "Table 17b. R3 under each importance estimator", with_bytes(rows, used), columns, notes)
+    return Sheet("table17b", "Table 17b. R3 under each importance estimator", with_bytes(rows, used), columns, notes)
+
+
+TABLE = Table("17b", "R3 under each importance estimator", needs.RANKINGS, table17b)

@@ -6,10 +6,11 @@ from functools import partial
 
 import polars as pl
 
-from qevict_diag.analyses import promotion, regret
+from qevict_diag.analyses import needs, promotion, regret
 from qevict_diag.figures.tables.numbers import limits, number, p_value, percent, significant, text
 from qevict_diag.figures.tables.parts import AGAINST_O2, BYTE_COLUMNS, PAPER, READING, o2_note, sample_notes, with_bytes
-from qevict_diag.figures.tables.table import Column, Table
+from qevict_diag.figures.tables.sheet import Column, Sheet
+from qevict_diag.figures.tables.table import Table
 from qevict_diag.replay.settings import Settings
 
 QUANTITY_NAMES = {
@@ -21,7 +22,7 @@ QUANTITY_NAMES = {
 }
 
 
-def table18(frame: pl.DataFrame, used: pl.DataFrame, settings: Settings) -> Table:
+def table18(frame: pl.DataFrame, used: pl.DataFrame, settings: Settings) -> Sheet:
     """R3 with and without promotion, paired on the same traces (Table 18)."""
     rows = promotion.compare(frame, settings).join(_against_o2(frame), on="quantity", how="left", maintain_order="left")
     rows = rows.with_columns(label=pl.col("quantity").replace_strict(QUANTITY_NAMES), policy=pl.lit(promotion.WITH))
@@ -42,7 +43,7 @@ def table18(frame: pl.DataFrame, used: pl.DataFrame, settings: Settings) -> Tabl
         *sample_notes(rows),
     )
     title = "Table 18. Promotion from the quantized tier, R3"
-    return Table("table18", title, with_bytes(rows, used), columns, notes)
+    return Sheet("table18", title, with_bytes(rows, used), columns, notes)
 
 
 def _condition_columns(side: str, spanner: str) -> tuple[Column, ...]:
@@ -85,3 +86,6 @@ def _change_span(quantity: str, low: float | None, high: float | None) -> str:
 
 def _span(quantity: str, low: float | None, high: float | None) -> str:
     return limits(_writer(quantity))(low, high)
+
+
+TABLE = Table("18", "R3 with and without promotion, paired", needs.PROMOTION, table18, of="promotion")

@@ -26,6 +26,7 @@ from qevict_diag.policies.oracles.foresight import DistortionAware, FreeRecall, 
 from qevict_diag.policies.policy import Policy, Protected, Scope
 from qevict_diag.policies.ranking import Ranking, is_ranking
 from qevict_diag.policies.schedule import AFTER_PROMPT, EVERY_WINDOW, Schedule
+from qevict_diag.quantizers import quantizer as find_quantizer
 
 ESTIMATORS: dict[str, type[Ranking]] = {
     "cumulative": CumulativeAttention,
@@ -56,11 +57,12 @@ def chosen(
     floor: float = 0.0,
     schedule: str = "",
     prompt_tail: int = 0,
+    quantizer: str = "",
 ) -> Policy:
     """A condition with some of its choices made otherwise; InputError for a choice that there is not.
 
     ``window`` tokens, ``scope`` layer, kv_head or head, ``allotment`` equal or pooled with a ``floor``, ``schedule``
-    window or prompt, ``prompt_tail`` tokens of the prompt's end protected.
+    window or prompt, ``prompt_tail`` tokens of the prompt's end protected, ``quantizer`` by name.
     """
     for name, value, known in (("allotment", allotment, ALLOTMENTS), ("schedule", schedule, SCHEDULES)):
         if value and value not in known:
@@ -71,6 +73,7 @@ def chosen(
         "allotment": (Pooled(floor) if allotment == "pooled" else Equal()) if allotment else base.allotment,
         "schedule": SCHEDULES[schedule] if schedule else base.schedule,
         "protected": Protected(prompt_tail=prompt_tail) if prompt_tail else base.protected,
+        "quantizer": find_quantizer(quantizer)() if quantizer else base.quantizer,
     }
     return replace(base, **changes)
 

@@ -8,11 +8,11 @@ A third party adds one by subclassing `Estimator` and announcing it in the entry
 """
 
 from abc import ABC, abstractmethod
-from dataclasses import MISSING, fields, is_dataclass
 from typing import Any, ClassVar
 
 from torch import Tensor
 
+from qevict_diag import plugins
 from qevict_diag.cache.budget import Capacity
 from qevict_diag.errors import InputError
 from qevict_diag.policies.view import Future, Interval, Prompt
@@ -61,8 +61,7 @@ Ranking = Estimator | Foresight | Split
 
 def is_ranking(found: Any) -> bool:
     """Whether this is a ranking's class whose parameters all have defaults, as names need it."""
-    made = isinstance(found, type) and issubclass(found, (Estimator, Foresight, Split)) and is_dataclass(found)
-    return made and all(one.default is not MISSING or one.default_factory is not MISSING for one in fields(found))
+    return plugins.is_kind(found, Estimator, Foresight, Split)
 
 
 def checked(score: Tensor, shape: tuple[int, ...], name: str) -> Tensor:
