@@ -10,6 +10,7 @@ RECORDING = ("tests/test_record_architectures.py", "tests/test_record_breadth.py
 SMOKE = (
     *("tests/test_smoke.py", "tests/test_terminal.py", "tests/test_tables.py", "tests/test_page.py"),
     *("tests/test_hostile_text.py", "tests/test_figure1.py", "tests/test_measure.py", "tests/test_frame_files.py"),
+    *("tests/test_heatmap.py", "tests/test_distribution.py", "tests/test_figure_catalogue.py"),
 )
 
 

@@ -57,6 +57,8 @@ class Need:
 MISSED = Need(observation1.POLICIES, ("fmm", "chance", "churn"), bounded=True)
 HEADS = Need(CONDITIONS, ("fmm",))
 LAYERS = Need(CONDITIONS, ("fmm", "mass_ratio"))
+MAPPED = Need(("R3",), ("fmm",))
+SPREAD = Need(CONDITIONS, ("fmm",))
 SHARES = Need(observation1.POLICIES, ("fmm", "churn", "mass_share"))
 AGREEMENT = Need(THREE_TIERS, ("qsa", "mass_ratio"))
 RETURNS = Need(THREE_TIERS, ("lir",))

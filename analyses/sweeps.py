@@ -5,7 +5,9 @@ import polars as pl
 from qevict_diag import metrics
 from qevict_diag.analyses.estimates import estimates, rows_of, sample
 from qevict_diag.analyses.regret import MEASURED, SCHEMA, regret
+from qevict_diag.analyses.shown import one_group, one_lag
 from qevict_diag.errors import InputError
+from qevict_diag.metrics.metric import Metric
 from qevict_diag.replay.settings import Settings
 
 AXES = ("window", "quantized_fraction", "bits", "budget", "swept_reading")
@@ -19,9 +21,8 @@ def at_settings(frame: pl.DataFrame, metric: str = "fmm", min_inactive: int = Se
     for a sweep of several models, MetricError for a metric that the sweep has not measured.
     """
     one_model(frame)
-    rows = one_group(rows_of(frame, metric), metric)
     kind = metrics.metric(metric)
-    lag = min_inactive if metric == "lir" else kind.lag
+    rows, lag = of_sweep(rows_of(frame, metric), kind), one_lag(kind, min_inactive)
     if lag is not None:
         rows = rows.filter(pl.col("lag") == lag)
     shown = estimates(rows, sample(rows), KEYS, kind.how)
@@ -41,11 +42,9 @@ def sweep_table(
     return found.join(_regrets(missed), on=KEYS, how="left", nulls_equal=True).sort((*AXES, "policy"))
 
 
-def one_group(rows: pl.DataFrame, metric: str) -> pl.DataFrame:
-    """Rows of the group of `Metric.group` where a metric has several, under the sweep's own reading."""
-    own = rows.filter(pl.col("reading") == pl.col("swept_reading"))
-    group = metrics.metric(metric).group
-    return own if group is None else own.filter(pl.col("group") == group)
+def of_sweep(rows: pl.DataFrame, kind: Metric) -> pl.DataFrame:
+    """Rows of the group that is shown, under the sweep's own reading."""
+    return one_group(rows.filter(pl.col("reading") == pl.col("swept_reading")), kind)
 
 
 def one_model(frame: pl.DataFrame) -> None:

@@ -16,6 +16,8 @@ def figure(
     name: Annotated[str, typer.Argument(help="1, returns or another; see `figures`.")],
     traces: options.Traces,
     out: Annotated[Path, typer.Option(help="Picture to write: .pdf, .png or .svg.")],
+    metric: Annotated[str | None, typer.Option(help="Metric of a heat map or a distribution; see `metrics`.")] = None,
+    policy: options.Policies = None,
     window: options.Window = None,
     *,
     settings: "Settings",
@@ -30,11 +32,12 @@ def figure(
     from qevict_diag.measure.models import one_model
 
     wanted = find_figure(name)
+    needs = wanted.of(policy or (), metric)
     picture_kind(out)
     opened = options.open_traces(traces)
     one_model(opened)
-    options.say_notes(opened, wanted.needs.chosen(window), settings)
+    options.say_notes(opened, needs.chosen(window), settings)
     with shown(quiet) as progress:
-        found = wanted.needs.measured(opened, settings, window=window, progress=progress)
+        found = needs.measured(opened, settings, window=window, progress=progress)
     save(wanted.draw(found.frame, found.bytes, settings), out)
     say_json({"figure": name, "file": str(out)}) if as_json else say(str(out))

@@ -4,11 +4,13 @@ A third party announces a `Figure` in the entry-point group `FIGURE_POINTS`.
 """
 
 from qevict_diag import plugins
-from qevict_diag.figures import figure1, layers, returns
+from qevict_diag.figures import distribution, figure1, heatmap, layers, returns
 from qevict_diag.figures.figure import Figure
 
 FIGURE_POINTS = "qevict_diag.figures"
-FIGURES: dict[str, Figure] = {made.name: made for made in (figure1.FIGURE, layers.FIGURE, returns.FIGURE)}
+FIGURES: dict[str, Figure] = {
+    made.name: made for made in (figure1.FIGURE, layers.FIGURE, returns.FIGURE, heatmap.FIGURE, distribution.FIGURE)
+}
 
 
 def figure(name: str) -> Figure:

@@ -15,11 +15,10 @@ from qevict_diag.analyses.estimates import window_of
 from qevict_diag.figures.figure import Figure
 from qevict_diag.figures.style import (
     MUTED,
-    OTHERS,
-    POLICY_COLORS,
     POLICY_DASHES,
     TIER_COLORS,
     axes_of,
+    color_of,
     shown_name,
     spread_apart,
     style,
@@ -70,13 +69,8 @@ def _ordered(policies: list[str]) -> list[str]:
     return known + sorted(set(policies) - set(known))
 
 
-def _color(policy: str) -> str:
-    """A policy's own colour; others take turns, by name."""
-    return POLICY_COLORS.get(policy, OTHERS[sum(policy.encode()) % len(OTHERS)])
-
-
 def _line(ax: Axes, rows: pl.DataFrame, policy: str) -> None:
-    color = _color(policy)
+    color = color_of(policy)
     percent = rows.select("step", *(pl.col(name) * 100 for name in ("estimate", "low", "high")))
     dashes = POLICY_DASHES.get(policy, "-")
     ax.plot(percent["step"], percent["estimate"], color=color, linestyle=dashes, label=shown_name(policy), zorder=3)
@@ -108,7 +102,7 @@ def _label_ends(ax: Axes, series: pl.DataFrame, policies: list[str], churn: pl.D
     heights = spread_apart([end["estimate"] * 100 for end in ends], gap)
     right = ax.get_xlim()[1]
     for policy, end, height in zip(policies, ends, heights, strict=True):
-        color = _color(policy)
+        color = color_of(policy)
         point, place = (end["step"], end["estimate"] * 100), (right * 1.035, height)
         ax.plot(
             [point[0], place[0]],

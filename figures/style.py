@@ -52,6 +52,11 @@ def shown_name(name: str) -> str:
     return plain(name, LONGEST_NAME)
 
 
+def color_of(policy: str) -> str:
+    """A policy's own colour; others take turns, by name."""
+    return POLICY_COLORS.get(policy, OTHERS[sum(policy.encode()) % len(OTHERS)])
+
+
 def axes_of(ax: Axes | None, width: float = 3.4, height: float = 2.4) -> Axes:
     """Return the axes given, or new ones in a figure of ``width`` × ``height`` inches."""
     return ax if ax is not None else Figure(figsize=(width, height), layout="constrained").add_subplot()

@@ -11,6 +11,8 @@ from matplotlib.text import Text
 
 from qevict_diag.analyses.claims import evaluate as claims
 from qevict_diag.figures import figure1, layers, style, tables
+from qevict_diag.figures.distribution import plot_distribution
+from qevict_diag.figures.heatmap import plot_heatmaps
 from qevict_diag.figures.report import page
 from qevict_diag.figures.sweep.heatmap import plot_heatmap
 from qevict_diag.figures.tables import formats
@@ -94,6 +96,8 @@ def pictures(hostile):
     yield "figure1", figure1.plot_figure1(frame)
     yield "fmm", figure1.plot_fmm(other, ax=Figure((9, 3)).add_subplot()).get_figure()
     yield "layers", layers.figure_layers(frame)
+    yield "heatmap", plot_heatmaps(other)
+    yield "distribution", plot_distribution(other, ax=Figure((9, 3)).add_subplot()).get_figure()
 
 
 def texts(figure):

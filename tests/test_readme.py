@@ -48,7 +48,7 @@ def test_the_commands_parse(line):
 
 
 def test_there_are_commands_and_every_policy_is_in_the_glossary():
-    assert len(COMMANDS) == 5
+    assert len(COMMANDS) == 7
     assert all(name in README for name in POLICIES)
     Readings.parse(["admission=forced"])
 

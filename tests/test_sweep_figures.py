@@ -123,7 +123,7 @@ def test_one_value_of_an_axis_has_no_sensitivity(frame):
 
 
 def test_the_heat_map_is_layer_by_head(frame):
-    image = plot_heatmap(frame).get_images()[0].get_array()
+    image = plot_heatmap(frame).collections[0].get_array()
     assert image.shape == (2, 4)
     fixed = {"policy": "R3", "budget": "2/5", "window": 2, "quantized_fraction": "1/2", "bits": 2}
     assert image[1, 3] == pytest.approx(mean(frame, layer=1, head=3, **fixed))
@@ -140,10 +140,10 @@ def test_a_pooled_metric_is_mapped_over_lags_as_ratios_of_sums(folder, tmp_path)
     run(Sweep(traces, ("R3",), ("1/2",), (2,), draws=1, options=options), tmp_path)
     frame = read(tmp_path).measurements.collect()
     drawn = plot_heatmap(frame, "lir")
-    assert (drawn.get_xlabel(), drawn.get_images()[0].get_array().shape[0]) == ("lag", 2)
+    assert (drawn.get_xlabel(), drawn.collections[0].get_array().shape[0]) == ("lag", 2)
     rows = frame.filter(metric="lir", group="policy", policy="R3", lag=2, layer=0, reading="")
     expected = rows["numerator"].sum() / rows["denominator"].sum() * 100
-    assert drawn.get_images()[0].get_array()[0, 1] == pytest.approx(expected)
+    assert drawn.collections[0].get_array()[0, 1] == pytest.approx(expected)
 
 
 def test_models_are_not_mixed(frame):

@@ -63,15 +63,6 @@ def varying(found: pl.DataFrame, name: str) -> pl.DataFrame:
     return along.filter(pl.len().over("policy") > 1)
 
 
-def averages(rows: pl.DataFrame, metric: str, across: str) -> pl.DataFrame:
-    """Layers down, ``across`` to the right: means of defined values, or ratios of sums where counts are pooled."""
-    defined = rows.filter(pl.col("value").is_not_nan())
-    pooled = pl.col("numerator").sum() / pl.col("denominator").sum()
-    value = pooled if metrics.metric(metric).how == "pooled" else pl.col("value").mean()
-    means = defined.group_by("layer", across).agg(value=value).sort(across, "layer")
-    return means.pivot(across, index="layer", values="value").sort("layer")
-
-
 def _own_window(part: pl.DataFrame) -> pl.DataFrame:
     """The points of one policy at its own window, or at the first one that the sweep has."""
     base = POLICIES.get(part["policy"][0].partition("[")[0])
