@@ -6,6 +6,7 @@ import shutil
 from dataclasses import replace
 
 import pytest
+import torch
 from safetensors.torch import load_file, save_file
 from tiny_models import build, transformers_noise
 
@@ -16,6 +17,7 @@ from qevict_diag.measure.traces import measure
 from qevict_diag.models.fingerprint import fingerprint
 from qevict_diag.models.identity import difference, same_model
 from qevict_diag.models.load import load
+from qevict_diag.models.state import state_sha256
 from qevict_diag.progress import silent
 from qevict_diag.record import RecordOptions, record
 from qevict_diag.replay.settings import Settings
@@ -23,6 +25,7 @@ from qevict_diag.sweep.compute import compute
 from qevict_diag.sweep.grid import Options, Sweep
 from qevict_diag.sweep.tasks import tasks
 from qevict_diag.texts.source import Source
+from qevict_diag.trace.find import copies
 from qevict_diag.trace.trace import Trace
 
 pytestmark = transformers_noise
@@ -174,6 +177,34 @@ def test_an_adapters_base_belongs_to_it(tmp_path):
     after = fingerprint(str(adapter))
     assert after["weights_sha256"] != before["weights_sha256"]
     assert after["config_sha256"] == before["config_sha256"]
+
+
+def test_models_in_memory_are_told_apart_by_what_they_compute(tmp_path):
+    """By their weights and config: nobody said what they are called, so all of them are called by their class."""
+    made = {"m": {}, "again": {}, "seed": {"seed": 1}, "base": {"rope_parameters": {"rope_theta": 5e5}}}
+    traces = {}
+    for number, (name, changes) in enumerate(made.items()):
+        (path,) = record(build("llama", **changes), None, [text(number + 1)], LENGTHS, out=tmp_path / name)
+        traces[name] = Trace.open(path)
+    one_model([traces["m"], traces["again"]])
+    for other in ("seed", "base"):
+        with pytest.raises(InputError, match="the first two differ in weights"):
+            one_model([traces["m"], traces[other]])
+
+
+def test_other_models_in_memory_on_one_text_are_no_copies(tmp_path):
+    found = [record(build("llama", seed=seed), None, [IDS], LENGTHS, out=tmp_path / str(seed))[0] for seed in (0, 1)]
+    assert copies(map(Trace.open, found)) == {}
+
+
+def test_one_weight_changed_by_one_bit_is_another_state():
+    model = build("llama")
+    before = state_sha256(model)
+    assert state_sha256(build("llama")) == before
+    with torch.no_grad():
+        model.lm_head.weight[-1, -1] = torch.nextafter(model.lm_head.weight[-1, -1], torch.tensor(9.0))
+    assert state_sha256(model) not in (None, before)
+    assert state_sha256(model.to("meta")) is None
 
 
 def test_what_only_one_knows_is_not_compared():

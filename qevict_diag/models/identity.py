@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 SOURCE = "qevict-source.json"  # beside converted weights: where they came from
+TELLING = ("weights_sha256", "state_sha256")  # what tells a model whatever it is called
 _NOT_WEIGHTS = ("training_args.bin", "optimizer.bin", "scheduler.bin")
 _PASSING = ("transformers_version", "torch_dtype", "dtype", "base_model_name_or_path")  # of a config, told elsewhere
 
@@ -27,16 +28,17 @@ def identify(model: Any, name: str, files: Mapping[str, Any] | None = None) -> d
 def same_model(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
     """Whether two ``model`` entries are of one model run in one precision.
 
-    Weights tell, where both are known: then two paths of the same weights are one model, and one path of other weights
-    is another. Where they are not, the id tells. What only one entry knows is not compared.
+    Weights tell, where both are known in one way, by their files or as they stood in memory: then two paths of the same
+    weights are one model, and one path of other weights is another. Where they are not, the id tells. What only one
+    entry knows is not compared.
     """
     return not difference(one, other)
 
 
 def difference(one: Mapping[str, Any], other: Mapping[str, Any]) -> str:
     """The first thing in which two ``model`` entries differ, in words; empty for one model."""
-    by_weights = one.get("weights_sha256") is not None and other.get("weights_sha256") is not None
-    named = {"weights_sha256": "weights"} if by_weights else {"id": "names", "revision": "revisions"}
+    told = next((key for key in TELLING if None not in (one.get(key), other.get(key))), None)
+    named = {"id": "names", "revision": "revisions"} if told is None else {told: "weights"}
     for key, word in (named | {"config_sha256": "configs", "dtype": "dtypes"}).items():
         values = one.get(key), other.get(key)
         if None not in values and values[0] != values[1]:
@@ -78,14 +80,14 @@ def _config(folder: Path) -> dict[str, Any]:
     path = next((folder / name for name in ("config.json", "adapter_config.json") if (folder / name).is_file()), None)
     if path is None:
         return {}
-    says = _lasting(json.loads(path.read_text(encoding="utf-8")))
+    says = lasting(json.loads(path.read_text(encoding="utf-8")))
     digests: list[str | None] = [hashlib.sha256(json.dumps(says, sort_keys=True).encode()).hexdigest()]
     code = sorted(folder.glob("*.py")) if isinstance(says, dict) and "auto_map" in says else []
     return {"config_sha256": digest_of(digests + [sha256_file(file) for file in code])}
 
 
-def _lasting(value: Any) -> Any:
+def lasting(value: Any) -> Any:
     """A config without the entries that say nothing about what is computed."""
     if isinstance(value, dict):
-        return {k: _lasting(v) for k, v in value.items() if not k.startswith("_") and k not in _PASSING}
+        return {k: lasting(v) for k, v in value.items() if not k.startswith("_") and k not in _PASSING}
     return value

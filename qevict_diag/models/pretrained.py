@@ -53,22 +53,34 @@ def load_tokenizer(name: str, origin: dict[str, Any]) -> Any:
 def _load_tokenizer(name: str, origin: dict[str, Any]) -> Any:
     from transformers import AutoTokenizer
 
-    needs = missing_packages("sentencepiece", "google.protobuf") if _needs_sentencepiece(name, origin) else []
     advice = "repair it, or remove its files and give token ids with --tokens"
-    if needs:
-        advice = f"it may need packages that are not installed: pip install {' '.join(needs)}"
-    with quiet_transformers() as said, explained(f"the tokenizer of {name!r}", said, folder=name, advice=advice):
-        tokenizer = AutoTokenizer.from_pretrained(name, **origin)
-        tried = tokenizer("The 1st try.", add_special_tokens=False)["input_ids"]
-    if not tried:
-        raise ModelError(f"the tokenizer of {name!r} has no vocabulary; {advice}")
+    try:
+        with quiet_transformers() as said, explained(f"the tokenizer of {name!r}", said, folder=name, advice=advice):
+            tokenizer = AutoTokenizer.from_pretrained(name, **origin)
+            tried = tokenizer("The 1st try.", add_special_tokens=False)["input_ids"]
+        if not tried:
+            raise ModelError(f"the tokenizer of {name!r} has no vocabulary; {advice}")
+    except ModelError as error:
+        _refuse_missing_packages(name, origin, error)
+        raise
     return tokenizer
+
+
+def _refuse_missing_packages(name: str, origin: dict[str, Any], cause: ModelError) -> None:
+    """ModelError that names the packages which a sentencepiece model needs; transformers names others, too."""
+    needs = missing_packages("sentencepiece", "google.protobuf") if _needs_sentencepiece(name, origin) else []
+    if needs:
+        raise ModelError(
+            f"the tokenizer of {name!r} is a sentencepiece model, which may need packages that are not installed: "
+            f"pip install {' '.join(needs)}"
+        ) from cause
 
 
 def local_copy(name: str, revision: str | None) -> Path | None:
     """The folder of a model: its own, or that of a hub id in the local cache; None when it was never fetched."""
     from huggingface_hub import try_to_load_from_cache
 
+    _refuse_no_folder(name)
     if is_folder(name):
         return Path(name)
     with explained(_called(name)):

@@ -13,6 +13,7 @@ from qevict_diag.attention import fused
 from qevict_diag.errors import InputError
 from qevict_diag.models.identity import identify
 from qevict_diag.models.positions import last_position
+from qevict_diag.models.state import state_sha256
 from qevict_diag.models.stepper import input_device, vocabulary
 from qevict_diag.progress import Progress, Steps, silent
 from qevict_diag.record.batch import Batch, Item
@@ -56,7 +57,7 @@ def record(
     if untested is not None:
         warnings.warn(untested, stacklevel=2)
     model = getattr(model, "_orig_mod", model)  # what torch.compile wraps: compiled code is recorded uncompiled
-    who = dict(identity or identify(model, getattr(model.config, "name_or_path", "") or type(model).__name__))
+    who = dict(identity or _in_memory(model))
     asked = [
         Item(source, Path(out) / name, template_digest(tokenizer, source, options))
         for source, name in zip(sources, unique_names(sources), strict=True)
@@ -73,6 +74,12 @@ def record(
         _record_all(model, todo, options, who, progress)
     there = {item.target for item in (*done, *todo)}
     return [item.target for item in asked if item.target in there]
+
+
+def _in_memory(model: Any) -> dict[str, Any]:
+    """The manifest's ``model`` entry of a model that somebody made or loaded, who did not say who it is."""
+    name = getattr(model.config, "name_or_path", "") or type(model).__name__
+    return identify(model, name, {"state_sha256": state_sha256(model)})
 
 
 def _record_all(

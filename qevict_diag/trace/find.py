@@ -80,7 +80,7 @@ def articles(traces: Sequence[AnyTrace]) -> list[AnyTrace]:
 def _keys(trace: Trace) -> Iterator[str]:
     """What makes two traces one recording; checksums of files stand for what they hold."""
     source, model, options = trace.entry("source"), trace.entry("model"), trace.entry("recorder").get("options")
-    weights, text = model.get("weights_sha256"), source.get("text_sha256")
+    weights, text = model.get("weights_sha256") or model.get("state_sha256"), source.get("text_sha256")
     heads = {layer: spec.head_numbers for layer, spec in trace.specs.items()}
     run = (weights or trace.model_id, model.get("dtype"), heads, trace.shape.prefill)
     if text is not None and "tokens.safetensors" in trace.files:

@@ -22,7 +22,7 @@ MAX_COUNT = 1 << 31
 MAX_HEADS = 1 << 16  # numbers of heads fit the columns of every frame
 MAX_LOGIT = 1e4  # no scaling, softcap or sink logit of a model lies beyond; float32 resolves it to 0.001
 _FACTS: dict[str, Any] = {  # optional entries whose content is used, with its types; null stands for none
-    "model": dict.fromkeys(("id", "architecture", "revision", "weights_sha256", "dtype"), str),
+    "model": dict.fromkeys(("id", "architecture", "revision", "weights_sha256", "state_sha256", "dtype"), str),
     "source": {
         "name": str,
         "text_sha256": str,
