@@ -621,6 +621,42 @@ def quantized_scores(layer, run, support="fullkv"):
     return added_up(result) if support.endswith("cumulative") else result
 
 
+def logit_errors(layer, run):
+    """Section 7: of each head, all errors of the logits on positions in Q, by the queries of each event's interval."""
+    size, sinks = run.policy.window, run.budget.sinks
+    full_logits = logits(layer, layer.key)
+    ledger_logits = logits(layer, reconstructed_keys(layer, size, sinks, run.budget.bits, run.levels))
+    found = []
+    for head in range(layer.heads):
+        errors = []
+        for event in run.unit_of(head).events:
+            for t in interval(event.number, size, layer.decode):
+                for i in positions_in(run, event, QUANTIZED):
+                    if np.isfinite(full_logits[head, t, i]):
+                        errors.append(ledger_logits[head, t, i] - full_logits[head, t, i])
+        found.append(np.array(errors))
+    return found
+
+
+def missed_by_age(layer, run, edges, horizon=32):
+    """Section 7: missed mass by when it was evicted [class, head, event]: since event 0, else by queries ago."""
+    attention, events = full_attention(layer), len(run.units[0].events)
+    parts = np.zeros((len(edges) + 1, layer.heads, events))
+    for head in range(layer.heads):
+        gone_since = {}
+        for event in run.unit_of(head).events:
+            start = event.number * run.policy.window
+            gone = windows_in(tiers_for_metrics(run, event), EVICTED)
+            gone_since = {w: gone_since.get(w, event.number) for w in gone}
+            for w, since in gone_since.items():
+                age = (event.number - since) * run.policy.window
+                kind = 0 if since == 0 else sum(age >= edge for edge in edges)
+                rows = attention[head, start : start + horizon]
+                positions = window_positions(w, run.policy.window, run.budget.sinks)
+                parts[kind, head, event.number] += mass_on(rows, positions)
+    return parts
+
+
 def added_up(scores):
     """Reading I, cumulative: what each window collected in all intervals so far during which it was in Q."""
     totals, result = {}, {}

@@ -85,7 +85,7 @@ def test_shares_add_up_to_one(name):
 def test_every_metric_has_rows_with_counts(name):
     frame = measure_replay(run(name), METRICS, "t", "m")
     quantized = run(name).capacity.quantized > 0
-    expected = {*METRICS} - (set() if quantized else {"qsa", "mass_ratio"})
+    expected = {*METRICS} - (set() if quantized else {"qsa", "mass_ratio", "logit_bias", "logit_variance"})
     assert expected <= set(frame["metric"].unique()) <= expected | {"return_time", "episodes"}
     assert frame.filter(frame["metric"] != "return_time")["denominator"].null_count() == 0
 

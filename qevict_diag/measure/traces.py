@@ -104,12 +104,16 @@ def measure_each(
 
 
 def metric_names(metrics: Sequence[str]) -> tuple[str, ...]:
-    """The names asked for, in the table's order; ``all`` are the built-in ones. InputError for an unknown one."""
+    """The names asked for, in the table's order; ``all`` are the built-in ones but those `by_name`.
+
+    InputError for an unknown one.
+    """
     known = all_metrics()
     unknown = set(metrics) - {*known, "all"}
     if unknown or not metrics:
         raise InputError(f"metric {', '.join(sorted(unknown)) or '(none)'}: there are {', '.join(known)} and all")
-    return tuple(name for name in known if name in metrics or ("all" in metrics and name in METRICS))
+    usual = {name for name, one in METRICS.items() if "all" in metrics and not one.by_name}
+    return tuple(name for name in known if name in metrics or name in usual)
 
 
 def folds(metrics: Iterable[str]) -> tuple[Fold, ...]:

@@ -4,7 +4,7 @@
 """
 
 from qevict_diag import plugins
-from qevict_diag.metrics import churn, fmm, lir, mass_share
+from qevict_diag.metrics import churn, eviction_age, fmm, lir, logit_error, mass_share
 from qevict_diag.metrics.agreement import MASS_RATIO, QSA
 from qevict_diag.metrics.metric import Metric
 from qevict_diag.metrics.transitions import PROMOTIONS, TRANSITIONS
@@ -22,6 +22,9 @@ METRICS: dict[str, Metric] = {
         lir.METRIC,
         TRANSITIONS,
         PROMOTIONS,
+        eviction_age.METRIC,
+        logit_error.BIAS,
+        logit_error.VARIANCE,
     )
 }
 

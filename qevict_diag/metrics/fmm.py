@@ -75,7 +75,7 @@ def missed(mass: Tensor, inaccessible: Tensor, within: Tensor) -> Tensor:
 
 def fmm_rows(run: Replay) -> Iterator[pl.DataFrame]:
     """One row per layer, head and event with a full horizon; NaN where nothing historical exists or is attended."""
-    yield _shares(run, run.kept(MISSED).missed)
+    yield missed_shares(run, run.kept(MISSED).missed)
 
 
 def chance_rows(run: Replay) -> Iterator[pl.DataFrame]:
@@ -84,10 +84,10 @@ def chance_rows(run: Replay) -> Iterator[pl.DataFrame]:
     retained = count((run.tier == Tier.FULL) | (run.tier == Tier.QUANTIZED))  # [layer, unit, event]
     gone = 1 - retained.double() / exists.clamp_min(1)
     per_head = gone.repeat_interleave(len(run.heads) // gone.shape[1], dim=1)
-    yield _shares(run, run.kept(MISSED).historical * per_head)
+    yield missed_shares(run, run.kept(MISSED).historical * per_head)
 
 
-def _shares(run: Replay, part: Tensor) -> pl.DataFrame:
+def missed_shares(run: Replay, part: Tensor) -> pl.DataFrame:
     """Part of FMM's denominator of every eligible event."""
     events = range(run.grid.eligible(run.plan.settings.horizon))
     existing = run.historical.any(-1)[: len(events)]

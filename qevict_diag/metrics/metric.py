@@ -27,6 +27,7 @@ class Metric:
     group: str | None = None  # the one of several groups that is shown where there is room for one
     lag: int | None = None  # likewise of several lags
     readings: tuple[str, ...] = ()  # that change the measurement but no decision
+    by_name: bool = False  # measured only where its name is given; not among `all`
 
     @property
     def scale(self) -> int:
