@@ -5,6 +5,7 @@ NAME next can therefore tell by the free lock what a killed writer has left, and
 tells nobody who lives: there everything still works, and leftovers stay.
 """
 
+import errno
 import fcntl
 import os
 import re
@@ -86,6 +87,14 @@ def write_text(path: str | os.PathLike[str], text: str, *, tidy: bool = True) ->
     with replacing(path, tidy=tidy) as scratch:
         scratch.write_text(text, encoding="utf-8")
     return Path(path)
+
+
+def read_regular(path: str | os.PathLike[str]) -> bytes:
+    """The bytes of a regular file; OSError for anything else, such as a pipe that nobody may ever write into."""
+    with open(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as file:
+        if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+            raise OSError(errno.EINVAL, "no regular file", os.fspath(path))
+        return file.read()
 
 
 def check_target(path: str | os.PathLike[str]) -> Path:

@@ -372,6 +372,12 @@ def test_names_of_nothing_are_one_line(name, monkeypatch):
     assert "\n" not in str(caught.value)
 
 
+@pytest.mark.parametrize("name", [b"m\xff", b"m\xff.gguf"])
+def test_a_name_that_no_manifest_can_hold_is_refused(name):
+    with pytest.raises(InputError, match="is not UTF-8, so no trace can hold it; rename it"):
+        load(os.fsdecode(name))
+
+
 def test_a_file_that_may_not_be_read_is_named(folder, monkeypatch):
     def refuse(path, *args):
         raise PermissionError(errno.EACCES, "Permission denied", str(path))

@@ -1,6 +1,7 @@
 """A sweep is the full grid, each part computed once, and what it says is what `measure` says."""
 
 import json
+import os
 import shutil
 from dataclasses import replace
 
@@ -283,6 +284,18 @@ def test_a_part_under_another_parts_name_is_seen(traces, swept):
         read(swept)
     assert run(small_sweep(traces), swept).computed == 1
     assert contents(swept) == before
+
+
+@pytest.mark.parametrize(
+    ("pattern", "told"),
+    [("sweep.json", "no readable"), ("parts/*.json", "1 of 32 parts are"), ("parts/*.parquet", "1 of 32 parts are")],
+)
+def test_a_pipe_in_place_of_a_file_is_not_waited_for(copied, pattern, told):
+    path = sorted(copied.glob(pattern))[0]
+    path.unlink()
+    os.mkfifo(path)
+    with pytest.raises(SweepError, match=told):
+        read(copied)
 
 
 WRONG_SWEEPS = {

@@ -52,6 +52,8 @@ def load(
     """
     source_date()  # refused here if it is none, since transformers imports what fails over it
     where = torch_device(device)
+    if not _is_utf8(name):
+        raise InputError(f"the name {name!r} of the model is not UTF-8, so no trace can hold it; rename it")
     options = {"dtype": "auto" if dtype is None else torch_dtype(dtype), "attn_implementation": backend}
     if revision is not None and (name in ALIASES or name.endswith(".gguf") or is_folder(name)):
         raise InputError(f"--revision {revision}: {name} has no revisions, only a hub id has; leave it out")
@@ -67,6 +69,10 @@ def load(
     with explained(f"model {name!r}"):
         model = model.to(where).eval()
     return LoadedModel(model, tokenizer, identify(model, name, fingerprint(name, revision)))
+
+
+def _is_utf8(name: str) -> bool:
+    return not any("\ud800" <= letter <= "\udfff" for letter in name)
 
 
 def torch_dtype(name: str) -> "torch.dtype":

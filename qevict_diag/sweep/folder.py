@@ -76,7 +76,7 @@ class SweepFolder:
         if receipt is None or self.use(name) is None:
             return False
         try:
-            content = self.part(name).read_bytes()
+            content = files.read_regular(self.part(name))
         except OSError:
             return False
         return (len(content), zlib.crc32(content)) == (receipt.get("bytes"), receipt.get("crc32"))
@@ -167,7 +167,7 @@ def encoded(frame: pl.DataFrame) -> bytes:
 
 def _object(path: Path) -> dict[str, Any] | None:
     try:
-        return parse_object(path.read_bytes())
+        return parse_object(files.read_regular(path))
     except (OSError, ValueError):
         return None
 
