@@ -124,7 +124,7 @@ def _published(kind: str, policy: str, lag: int) -> float | None:
     return published.value("transitions", policy, kind, str(lag))
 
 
-def _groups(histogram: Cells, by: tuple[str, ...]) -> list[tuple[tuple, np.ndarray]]:
+def _groups(histogram: Cells, by: tuple[str, ...]) -> list[tuple[tuple[object, ...], np.ndarray]]:
     """Rows of the leading axis that belong to one key."""
     numbered = histogram.keys.with_row_index("at").group_by(by, maintain_order=True).agg("at")
     return [(row[:-1], np.array(row[-1])) for row in numbered.rows()]

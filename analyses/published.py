@@ -17,7 +17,8 @@ MODEL = "Llama-3.1-8B"
 def values() -> dict[str, Any]:
     """Everything in `paper_values.json`, with the place of each number in the paper."""
     text = resources.files("qevict_diag").joinpath("data", "paper_values.json").read_text(encoding="utf-8")
-    return json.loads(text)
+    values: dict[str, Any] = json.loads(text)
+    return values
 
 
 def value(*path: str) -> float | None:

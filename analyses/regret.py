@@ -76,7 +76,8 @@ def _chance(name: str, places: Mapping[str, int]) -> list[int]:
 
 
 def _mean(values: Floats) -> Floats:
-    return values.mean(axis=-1)
+    mean: Floats = values.mean(axis=-1)
+    return mean
 
 
 def _closed(values: Floats) -> Floats:

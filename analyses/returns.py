@@ -9,7 +9,7 @@ from qevict_diag.statistics.survival import SurvivalCurve, kaplan_meier
 KEYS = ("policy", "reading", "group", "lag")
 
 
-def curves(frame: pl.DataFrame) -> dict[tuple, SurvivalCurve]:
+def curves(frame: pl.DataFrame) -> dict[tuple[object, ...], SurvivalCurve]:
     """Kaplan-Meier curve of each policy, reading, group (oracle or policy) and m, pooled over layers and traces.
 
     The pointwise interval takes episodes as independent, which those of one trace are not.

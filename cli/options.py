@@ -69,7 +69,8 @@ def with_settings(*names: str) -> Callable[[Callable[..., None]], Callable[..., 
         for name, parameter in inspect.signature(command).parameters.items():
             parameters += shared if name == "settings" else [parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY)]
         own = [parameter.name for parameter in parameters if parameter not in shared]
-        run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+        shown: Any = run
+        shown.__signature__ = inspect.Signature(parameters)
         run.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
         return run
 

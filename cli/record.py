@@ -1,7 +1,7 @@
 """`qevict-diag record`: record traces of texts."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, cast
 
 import typer
 
@@ -9,6 +9,7 @@ from qevict_diag.cli.options import RemoteCode, Revision, Terms, show_terms
 
 if TYPE_CHECKING:
     from qevict_diag.record import Plan
+    from qevict_diag.record.options import Continuation
     from qevict_diag.texts.source import Source
 
 
@@ -113,7 +114,7 @@ def record(
     options = RecordOptions(
         prefill=prefill,
         decode=decode,
-        continuation=continuation,  # type: ignore[arg-type]
+        continuation=cast("Continuation", continuation),  # which it checks
         seed=seed,
         temperature=temperature,
         layers=None if layers is None else parse_numbers(layers, "layers"),

@@ -4,6 +4,8 @@ Frames of measurements in, figures out. Bands and brackets are 95% t intervals o
 with one article there are none. In (b) the thin bars are the published shares of Llama-3.1-8B.
 """
 
+from typing import Any
+
 import numpy as np
 import polars as pl
 from matplotlib.axes import Axes
@@ -94,7 +96,9 @@ def _tell_bands(ax: Axes, series: pl.DataFrame, model: str) -> None:
     ax.text(0.015, 0.03, told, transform=ax.transAxes, fontsize=5.8, color=MUTED, in_layout=False)
 
 
-def _label_ends(ax: Axes, series: pl.DataFrame, policies: list[str], churn: pl.DataFrame, windows: dict) -> None:
+def _label_ends(
+    ax: Axes, series: pl.DataFrame, policies: list[str], churn: pl.DataFrame, windows: dict[str, int]
+) -> None:
     """Name each line at its right end, with its window size and churn per event, moved apart where they collide."""
     ends = [series.filter(pl.col("policy") == policy).tail(1).row(0, named=True) for policy in policies]
     per_event = dict(churn.select("policy", "estimate").rows())
@@ -157,7 +161,7 @@ def _name_tiers(ax: Axes, part: pl.DataFrame, y: float) -> None:
         left += width
 
 
-def _write(ax: Axes, share: dict, column: str, x: float, y: float) -> None:
+def _write(ax: Axes, share: dict[str, Any], column: str, x: float, y: float) -> None:
     """Write the share into its bar, and its interval beneath."""
     dark = share["group"] == "full" and column == "estimate"
     color = "white" if dark else "#222222"

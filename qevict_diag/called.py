@@ -23,6 +23,6 @@ class CalledFolder(ModuleType):
 
 def called(folder: str, module: str) -> None:
     """Let the package ``folder`` be called as the function of its name in its ``module``."""
-    itself = sys.modules[folder]
+    itself: Any = sys.modules[folder]
     itself.__class__ = CalledFolder
-    itself.function = (f"{folder}.{module}", folder.rpartition(".")[2])  # type: ignore[attr-defined]
+    itself.function = (f"{folder}.{module}", folder.rpartition(".")[2])

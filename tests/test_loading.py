@@ -397,7 +397,7 @@ def test_attempts_to_reach_the_hub_are_not_told_one_by_one(capfd, monkeypatch):
         logging.getLogger("huggingface_hub.utils._http").warning("Retrying in 1s")
         raise OSError("couldn't connect")
 
-    monkeypatch.setattr("transformers.utils.find_adapter_config_file", refuse)
+    monkeypatch.setattr("transformers.utils.peft_utils.find_adapter_config_file", refuse)
     with pytest.raises(ModelError, match="the hub cannot be reached"):
         load("owner/name")
     assert capfd.readouterr().err == ""

@@ -211,6 +211,9 @@ def test_claims_as_tables(measured):
     assert {row[2] for row in summary.cells()} == {"2"}
     assert set(checks.frame["unit"]) == {"article"}
     labels = [column.label for column in checks.columns]
+    left = {column.label for column in checks.columns if not column.numeric}
+    assert {"claim", "statistic", "claimed", "verdict", "numbers", "interval by", "reading"} <= left
+    assert {"estimate", "95% interval", "p", "n"}.isdisjoint(left)
     claimed = {row[1]: row[labels.index("claimed")] for row in checks.cells()}
     assert claimed["FMM(R3-full-only) / FMM(R3)"] == "substantially: > 1.5, our threshold"
     assert claimed["QSA(R3)"] == "near 1: > 0.95, our threshold"

@@ -42,8 +42,8 @@ def checks_table(evaluated: pl.DataFrame, model: str) -> Sheet:
         Column(("estimate",), "estimate", significant(4)),
         Column(("low", "high"), "95% interval", limits(significant(4))),
         Column(("n",), "n", number(0)),
-        Column(("side", "threshold", "word", "margin"), "claimed", claimed),
-        Column(("verdict", "counts"), "verdict", _verdict),
+        Column(("side", "threshold", "word", "margin"), "claimed", claimed, words=True),
+        Column(("verdict", "counts"), "verdict", _verdict, words=True),
         Column(("p_value",), "p", p_value()),
         Column(("p_holm",), "p, Holm", p_value()),
         Column(("layer_sd",), "sd over layers", significant(3)),
@@ -51,7 +51,7 @@ def checks_table(evaluated: pl.DataFrame, model: str) -> Sheet:
         Column(("method",), "interval by", text),
         Column(("unit",), "unit of replication", text),
         Column(("layers",), "layers", number(0)),
-        Column(("reading",), "reading", _reading),
+        Column(("reading",), "reading", _reading, words=True),
     )
     return Sheet("claim_checks", f"Checks behind the claims on {model}", evaluated, columns, (RULE,))
 

@@ -102,7 +102,7 @@ def html(table: Sheet) -> str:
 
     made = _great(table).tab_options(table_font_size="13px", heading_align="left", heading_title_font_size="15px")
     made = made.tab_options(data_row_padding="4px", source_notes_padding="3px")
-    return made.tab_style(style.text(weight="bold"), loc.column_labels()).as_raw_html()
+    return str(made.tab_style(style.text(weight="bold"), loc.column_labels()).as_raw_html())
 
 
 def latex(table: Sheet) -> str:

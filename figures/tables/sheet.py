@@ -21,6 +21,7 @@ class Column:
     label: str
     write: Callable[..., str]
     spanner: str = ""
+    words: bool = False  # whether ``write`` gives words, not numbers; `text` does
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "label", plain(self.label))
@@ -29,7 +30,7 @@ class Column:
     @property
     def numeric(self) -> bool:
         """Whether it is set flush right."""
-        return self.write is not text
+        return not (self.words or self.write is text)
 
 
 @dataclass(frozen=True, eq=False)

@@ -10,6 +10,7 @@ where ``turn`` maps a pair (a, b) to (-b, a). Pairs are (c, c + rotary_dim/2) in
 and (2c, 2c + 1) in the ``interleaved`` style (GPT-J, Cohere, GLM). Source: Su et al. 2021, RoFormer.
 """
 
+from collections.abc import Callable
 from typing import Literal
 
 import torch
@@ -38,6 +39,6 @@ def unrotate(y: Tensor, cos: Tensor, sin: Tensor, style: Style, start: int = 0) 
     return _on_rotary_channels(y, lambda part: (part * cos - turn(part, style) * sin) / scale, cos.shape[-1], start)
 
 
-def _on_rotary_channels(x: Tensor, change, rotary_dim: int, start: int) -> Tensor:
-    head, part, tail = x.split((start, rotary_dim, x.shape[-1] - start - rotary_dim), dim=-1)
+def _on_rotary_channels(x: Tensor, change: Callable[[Tensor], Tensor], rotary_dim: int, start: int) -> Tensor:
+    head, part, tail = torch.split(x, [start, rotary_dim, x.shape[-1] - start - rotary_dim], dim=-1)
     return torch.cat((head, change(part), tail), dim=-1)

@@ -73,7 +73,7 @@ class TierStore:
     ) -> "TierStore":
         """Nothing routed yet. ``key`` (pre-RoPE) and ``value`` are [lane, position, channel]."""
         complete = grid.sinks + (grid.length - grid.sinks) // grid.window * grid.window
-        keys, values = (x[:, grid.sinks : complete].unflatten(1, (-1, grid.window)) for x in (key, value))
+        keys, values = (torch.unflatten(x[:, grid.sinks : complete], 1, (-1, grid.window)) for x in (key, value))
         tier = torch.zeros(keys.shape[:2], dtype=torch.uint8, device=key.device)
         nothing = torch.zeros_like(tier, dtype=torch.bool)
         codes = (quantizer.keys(keys[nothing]), quantizer.values(values[nothing]))

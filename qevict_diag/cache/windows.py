@@ -112,5 +112,5 @@ def sum_groups(x: Tensor, size: int) -> Tensor:
     if size == 1:
         return x
     short = -x.shape[-1] % size
-    groups = (F.pad(x, (0, short)) if short else x).unflatten(-1, (-1, size))
+    groups = torch.unflatten(F.pad(x, (0, short)) if short else x, -1, (-1, size))
     return groups @ groups.new_ones(size)  # a product with ones is the fastest sum of short rows

@@ -79,7 +79,7 @@ def _bytes(full: Tensor, quantized: Tensor, run: Replay) -> Tensor:
 
 def _any_of_group(mask: Tensor, groups: int) -> Tensor:
     """Union over the sets of each group: [layer, unit, event, window] -> [layer, group, event, window]."""
-    return mask.unflatten(1, (groups, -1)).any(2)
+    return torch.unflatten(mask, 1, (groups, -1)).any(2)
 
 
 def _bought(policy: Policy, budget: Budget, geometry: Geometry) -> dict[str, object]:

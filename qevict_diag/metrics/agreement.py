@@ -7,7 +7,7 @@ where s is the mass the queries of the interval after the event give each window
 
 from collections.abc import Iterator
 from dataclasses import dataclass, fields, replace
-from typing import final
+from typing import cast, final
 
 import polars as pl
 import torch
@@ -20,7 +20,7 @@ from qevict_diag.metrics.metric import Metric, timed
 from qevict_diag.policies.view import reciprocal
 from qevict_diag.replay.blocks import LayerBlock
 from qevict_diag.replay.fold import Fold, concatenate
-from qevict_diag.replay.plan import Plan
+from qevict_diag.replay.plan import MassKey, Plan
 from qevict_diag.replay.result import Replay
 from qevict_diag.replay.stream import QueryBlock
 
@@ -121,11 +121,11 @@ def interval_scores(plan: Plan, masses: QueryBlock, tier: Tensor, ledger: Tensor
 
     ``tier`` and ``ledger`` are those of the block's events.
     """
-    every = plan.grid.every
+    every, key = plan.grid.every, cast(MassKey, plan.key)  # only policies with a quantized tier get here
     events = len(masses.queries) // every
     full, quantized = (
-        plan.per_unit(mass[:, :, : events * every]).unflatten(-2, (events, every))
-        for mass in (masses.full[plan.cut], masses.quantized[plan.key])  # type: ignore[index]
+        torch.unflatten(plan.per_unit(mass[:, :, : events * every]), -2, (events, every))
+        for mass in (masses.full[plan.cut], masses.quantized[key])
     )
     member, tier, ledger = (
         mask[:, :, None, :events, None] for mask in (tier == Tier.QUANTIZED, tier, ledger)
@@ -133,7 +133,7 @@ def interval_scores(plan: Plan, masses: QueryBlock, tier: Tensor, ledger: Tensor
     if plan.settings.readings.qsa_support.startswith("accessible"):
         always = plan.per_unit((masses.sinks[plan.grid.sinks] + masses.sink_share)[..., : events * every])
         seen = torch.where(tier == Tier.EVICTED, 0, torch.where(ledger, quantized, full)).sum(-1)
-        normalizer = seen + always.unflatten(-1, (events, every))
+        normalizer = seen + torch.unflatten(always, -1, (events, every))
     else:
         normalizer = replaced_normalizer(full, quantized, member)
     scores = (quantized * reciprocal(normalizer)[..., None]).sum(-2)

@@ -58,7 +58,8 @@ class ReferenceScores(Fold):
 
     def finish(self, plan: Plan, state: _Sums) -> Reference:
         """All events."""
-        return concatenate(list(state.parts), EVENT_AXIS)
+        whole: Reference = concatenate(list(state.parts), EVENT_AXIS)
+        return whole
 
 
 REFERENCE = ReferenceScores()

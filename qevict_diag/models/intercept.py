@@ -19,6 +19,7 @@ from torch import Tensor
 
 from qevict_diag.errors import RecordError
 
+Function = Callable[..., Any]
 _RUNNING = threading.Lock()  # the wrap is process-wide, so one recording at a time
 
 
@@ -60,7 +61,7 @@ def intercept(model: Any, observer: Observer) -> Iterator[None]:
 
 
 @contextmanager
-def patched(owner: Any, name: str, change: Callable[[Callable], Callable]) -> Iterator[None]:
+def patched(owner: Any, name: str, change: Callable[[Function], Function]) -> Iterator[None]:
     """Replace ``owner.name`` by ``change`` of it and put it back afterwards."""
     original = getattr(owner, name)
     setattr(owner, name, change(original))
@@ -80,18 +81,18 @@ def modelling_modules(model: Any) -> list[Any]:
 class _Watch:
     modules: frozenset[int]
     observer: Observer
-    wrapped: dict[Callable, Callable] = field(default_factory=dict)
+    wrapped: dict[Function, Function] = field(default_factory=dict)
 
-    def hand_over(self, original: Callable) -> Callable:
+    def hand_over(self, original: Function) -> Function:
         """`get_interface` or `__getitem__`, whose result is wrapped."""
 
         @functools.wraps(original)
-        def get(*args: Any, **kwargs: Any) -> Callable:
+        def get(*args: Any, **kwargs: Any) -> Function:
             return self.wrap(original(*args, **kwargs))
 
         return get
 
-    def wrap(self, kernel: Callable) -> Callable:
+    def wrap(self, kernel: Function) -> Function:
         """The kernel, which also shows its call to the observer; one wrapper per kernel."""
         if kernel in self.wrapped.values():
             return kernel
@@ -99,7 +100,7 @@ class _Watch:
             self.wrapped[kernel] = self._watched(kernel)
         return self.wrapped[kernel]
 
-    def _watched(self, kernel: Callable) -> Callable:
+    def _watched(self, kernel: Function) -> Function:
         @functools.wraps(kernel)
         def watched(module: Any, query: Tensor, key: Tensor, value: Tensor, *args: Any, **options: Any) -> Any:
             result = kernel(module, query, key, value, *args, **options)

@@ -82,4 +82,5 @@ def torch_dtype(name: str) -> "torch.dtype":
     full = _SHORT.get(name, name)
     if full not in DTYPES:
         raise InputError(f"unknown dtype {name!r}; allowed are {', '.join((*DTYPES, *_SHORT))}")
-    return getattr(torch, full)
+    found: torch.dtype = getattr(torch, full)
+    return found

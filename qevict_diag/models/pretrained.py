@@ -90,7 +90,7 @@ def local_copy(name: str, revision: str | None) -> Path | None:
 
 def adapter_config(name: str, revision: str | None = None) -> Path | None:
     """The file that makes ``name`` an adapter of another model; None for a model."""
-    from transformers.utils import find_adapter_config_file
+    from transformers.utils.peft_utils import find_adapter_config_file
 
     if is_folder(name):
         path = os.path.join(name, ADAPTER)

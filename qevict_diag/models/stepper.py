@@ -47,7 +47,8 @@ class Stepper:
                 f"{type(self._model).__name__} returns no cache of keys and values, so it cannot be run step by step; "
                 "record a decoder model that does, or with another release of transformers"
             )
-        return output.logits[:, -1]
+        logits: Tensor = output.logits
+        return logits[:, -1]
 
 
 def is_hybrid(model: Any) -> bool:
@@ -83,7 +84,8 @@ def vocabulary(model: Any) -> int:
 
 def input_device(model: Any) -> torch.device:
     """Where token ids have to be."""
-    return model.get_input_embeddings().weight.device
+    weight: Tensor = model.get_input_embeddings().weight
+    return weight.device
 
 
 def end_tokens(model: Any) -> frozenset[int]:

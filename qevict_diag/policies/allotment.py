@@ -65,4 +65,4 @@ class Pooled(Allotment):
         units = score.shape[1]
         own = best(score, among, int(count * self.floor))
         first = torch.where(own, float("inf"), score.double())
-        return best(first.flatten(1), among.flatten(1), units * count).unflatten(1, (units, -1))
+        return torch.unflatten(best(first.flatten(1), among.flatten(1), units * count), 1, (units, -1))

@@ -25,7 +25,7 @@ def arms_of(policies: Iterable[Policy]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(arm_of(one) for one in policies if one.evicts))
 
 
-def _shape(one: Policy) -> tuple:
+def _shape(one: Policy) -> tuple[object, ...]:
     return (one.grain, one.schedule, one.scope, one.allotment, one.protected, one.quantizer)
 
 

@@ -82,7 +82,7 @@ POLICIES: dict[str, Policy] = dict(CONDITIONS)  # every built-in policy, with it
 METHODS: dict[str, Maker] = {}  # policies with parameters of their own
 
 
-def policy(name: str, **changes: object) -> Policy:
+def policy(name: str, **changes: Any) -> Policy:
     """The policy called ``name`` (see `qevict_diag.policies.names`); ``changes`` replace fields.
 
     InputError when there is no such policy, estimator or parameter.
@@ -90,7 +90,7 @@ def policy(name: str, **changes: object) -> Policy:
     asked = parse(name)
     make = _maker(asked.policy.name)
     base, values = bind(asked.policy, _parameters(make))
-    made = replace(make(**values), **changes)  # type: ignore[arg-type]
+    made = replace(make(**values), **changes)
     ranked, ranking = (None, made.ranking) if asked.estimator is None else _estimator(asked.estimator)
     return replace(made, name=str(PolicyName(base, ranked)), ranking=ranking)
 
@@ -130,8 +130,8 @@ def estimator_class(name: str) -> type[Ranking]:
 
 def _estimator(called: Call) -> tuple[Call, Ranking]:
     kind = estimator_class(called.name)
-    usual = kind()
-    defaults = {field.name: getattr(usual, field.name) for field in fields(kind)}  # type: ignore[arg-type]
+    usual: Any = kind()
+    defaults = {field.name: getattr(usual, field.name) for field in fields(usual)}
     named, values = bind(called, defaults)
     return shortened(named, next(iter(defaults), None)), kind(**values)
 

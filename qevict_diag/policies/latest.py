@@ -2,8 +2,10 @@
 
 from torch import Tensor
 
+History = tuple[tuple[int, Tensor], ...]  # queries of an interval, and what is remembered of it
 
-def latest(history: tuple, interval: tuple[int, Tensor], queries: int) -> tuple:
+
+def latest(history: History, interval: tuple[int, Tensor], queries: int) -> History:
     """Append an interval and drop leading ones as long as the rest still covers ``queries`` queries."""
     kept = (*history, interval)
     while sum(length for length, _ in kept[1:]) >= queries:

@@ -46,7 +46,7 @@ def pack(codes: Tensor, bits: int) -> Tensor:
     """Pack uint8 codes [..., n] below 2^b into bytes [..., ceil(n·b/8)], the first code in the lowest bits."""
     per_byte = 8 // bits
     short = -codes.shape[-1] % per_byte
-    padded = torch.nn.functional.pad(codes, (0, short)).unflatten(-1, (-1, per_byte))
+    padded = torch.unflatten(torch.nn.functional.pad(codes, (0, short)), -1, (-1, per_byte))
     shifts = torch.arange(0, 8, bits, dtype=torch.uint8, device=codes.device)
     return (padded << shifts).sum(-1, dtype=torch.uint8)
 
@@ -54,4 +54,5 @@ def pack(codes: Tensor, bits: int) -> Tensor:
 def unpack(packed: Tensor, bits: int, count: int) -> Tensor:
     """Inverse of `pack`: the first ``count`` codes [..., count] as uint8."""
     shifts = torch.arange(0, 8, bits, dtype=torch.uint8, device=packed.device)
-    return ((packed[..., None] >> shifts) & (2**bits - 1)).flatten(-2)[..., :count]
+    codes: Tensor = (packed[..., None] >> shifts) & (2**bits - 1)
+    return codes.flatten(-2)[..., :count]

@@ -46,5 +46,5 @@ def quantize(x: Tensor, axis: int, bits: int, levels: str = "end_points") -> Cod
 
 def dequantize(codes: Codes) -> Tensor:
     """x̂ = zero + scale · (code + offset), float32 [..., Ω, channel]."""
-    levels = unpack(codes.packed, codes.bits, prod(codes.tail)).unflatten(-1, codes.tail)
+    levels = torch.unflatten(unpack(codes.packed, codes.bits, prod(codes.tail)), -1, codes.tail)
     return codes.zero.float() + codes.scale.float() * (levels + codes.offset if codes.offset else levels)

@@ -48,7 +48,8 @@ class Plan:
     def bytes_total(self) -> int:
         """Bytes of all traces together."""
         parts = ("queries", "keys", "values", "prompt_queries", "sums", "attention")
-        return self.traces * (_OVERHEAD + sum(getattr(self, f"bytes_{part}") for part in parts))
+        each: list[int] = [getattr(self, f"bytes_{part}") for part in parts]
+        return self.traces * (_OVERHEAD + sum(each))
 
     def to_json(self) -> dict[str, Any]:
         """The plan with its total."""

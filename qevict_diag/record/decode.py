@@ -59,7 +59,7 @@ def distinct_ngrams(tokens: Sequence[int], n: int = 4) -> float:
     return len(set(grams)) / len(grams) if grams else float("nan")
 
 
-def _chooser(options: RecordOptions, seeds: Sequence[int]):
+def _chooser(options: RecordOptions, seeds: Sequence[int]) -> Callable[[Tensor], Tensor]:
     if options.continuation == "greedy":
         return lambda logits: logits.argmax(dim=-1, keepdim=True)
     temperature = max(options.temperature, torch.finfo(torch.float32).tiny)

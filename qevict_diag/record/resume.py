@@ -42,7 +42,8 @@ def _options_of(trace: Trace) -> dict[str, Any]:
 
 def _plain(options: dict[str, Any]) -> dict[str, Any]:
     """Options as a manifest holds them."""
-    return json.loads(json.dumps(options))
+    plain: dict[str, Any] = json.loads(json.dumps(options))
+    return plain
 
 
 def _refuse_cut(trace: Trace) -> None:

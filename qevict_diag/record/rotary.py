@@ -192,7 +192,7 @@ def _rotary_functions(namespace: Any) -> list[str]:
     ]
 
 
-def _watched(function: Callable, observer: RotaryObserver) -> Callable:
+def _watched(function: Callable[..., Any], observer: RotaryObserver) -> Callable[..., Any]:
     signature = inspect.signature(function)
 
     @functools.wraps(function)

@@ -22,7 +22,7 @@ _ROWS = 32  # decode rows that are made at a time
 
 def rows_plans(plans: Sequence[LayerPlan], length: int) -> tuple[LayerPlan, ...]:
     """The plans as they are stored: every key-value head has T unit vectors, the first layer's for all like it."""
-    first: dict[tuple, int] = {}
+    first: dict[tuple[object, ...], int] = {}
     stored = []
     for plan in plans:
         number = plan.spec.layer

@@ -48,7 +48,7 @@ def picked(call: AttentionCall, plan: LayerPlan) -> AttentionCall:
 
 def _check_numbers(plans: Sequence[LayerPlan]) -> None:
     """InputError when layers of one shape would hold key-value heads of different numbers."""
-    known: dict[tuple, LayerPlan] = {}
+    known: dict[tuple[object, ...], LayerPlan] = {}
     for plan in plans:
         widths = (plan.heads, plan.kv_heads, plan.head_dim, plan.value_dim)
         other = known.setdefault(widths, plan)
@@ -60,7 +60,7 @@ def _check_numbers(plans: Sequence[LayerPlan]) -> None:
 
 def _sharing(plans: Sequence[LayerPlan]) -> tuple[LayerPlan, ...]:
     """The same plans, keys and values that layers share with the first of them that is recorded."""
-    first: dict[tuple, int] = {}
+    first: dict[tuple[object, ...], int] = {}
     found = []
     for plan in plans:
         spec = plan.spec

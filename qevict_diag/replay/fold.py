@@ -40,7 +40,7 @@ class Fold(ABC):
         """A tensor, a frozen dataclass of tensors, or None where the policy has no such thing."""
 
 
-def concatenate(parts: list, axis: int) -> Any:
+def concatenate(parts: list[Any], axis: int) -> Any:
     """Concatenate the tensors of equal (nested) frozen dataclasses along ``axis``, field by field; None stays None."""
     first = parts[0]
     if first is None:

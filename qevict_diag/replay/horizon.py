@@ -38,7 +38,7 @@ def by_interval(per_query: Tensor, every: int) -> Tensor:
     """Split the query axis into events, [.., query, x] -> [.., event, every, x]; a short last one is padded with 0."""
     short = -per_query.shape[-2] % every
     padded = torch.nn.functional.pad(per_query, (0, 0, 0, short)) if short else per_query
-    return padded.unflatten(-2, (-1, every))
+    return torch.unflatten(padded, -2, (-1, every))
 
 
 def band(queries: range, events: range, every: int, horizon: int, device: torch.device) -> Tensor:
@@ -56,9 +56,9 @@ def events_seeing(queries: range, every: int, horizon: int) -> range:
 def by_event(mass: Tensor, member: Tensor) -> Tensor:
     """Σ_{w member at r} mass of every query: [layer, head, query, event]; heads of a unit share its sets."""
     units = member.shape[1]
-    grouped = mass.unflatten(1, (units, -1)).flatten(2, 3)
+    grouped = torch.unflatten(mass, 1, (units, -1)).flatten(2, 3)
     sums = grouped @ member.to(mass.dtype).transpose(-1, -2)
-    return sums.unflatten(2, (-1, mass.shape[2])).flatten(1, 2)
+    return torch.unflatten(sums, 2, (-1, mass.shape[2])).flatten(1, 2)
 
 
 def in_horizon(per_query: Tensor, within: Tensor) -> Tensor:

@@ -94,7 +94,7 @@ class Plan:
 
     def per_unit(self, per_head: Tensor) -> Tensor:
         """Split the head axis, [layer, head, ..] -> [layer, unit, head, ..]."""
-        return per_head.unflatten(1, (self.units, -1))
+        return torch.unflatten(per_head, 1, (self.units, -1))
 
 
 def make_plan(policy: Policy, shape: TraceShape, settings: Settings) -> Plan:

@@ -17,7 +17,7 @@ def restored_keys(trace: LayerTrace, grid: Grid, quantizer: Quantizer) -> Tensor
     recorded = trace.key.float()
     before = recorded if quantizer.rotated else trace.key_pre_rope()
     kept = grid.sinks + (grid.length - grid.sinks) // grid.window * grid.window
-    windows = before[:, grid.sinks : kept].unflatten(1, (-1, grid.window))
+    windows = torch.unflatten(before[:, grid.sinks : kept], 1, (-1, grid.window))
     after = before.clone()
     after[:, grid.sinks : kept] = quantizer.restore(quantizer.keys(windows)).flatten(1, 2)
     seen = after if quantizer.rotated else trace.rotate(after)

@@ -12,6 +12,7 @@ watched there. Source: Kaplan and Meier 1958, computed by `scipy.stats.ecdf`.
 
 import warnings
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import scipy
@@ -68,7 +69,7 @@ def kaplan_meier(duration: ArrayLike, returned: ArrayLike, confidence: float = 0
     return SurvivalCurve(time, np.asarray(curve.probabilities, float), low, high, at_risk, events)
 
 
-def _interval(curve, confidence: float) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+def _interval(curve: Any, confidence: float) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """Pointwise log-log interval; scipy warns where it is undefined and answers NaN, which is what is wanted."""
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", "The confidence interval is undefined", RuntimeWarning)

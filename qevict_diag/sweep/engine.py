@@ -42,7 +42,7 @@ class Engine:
         if self.kind == "loky" and self.scheduler:
             raise InputError(f"--scheduler {self.scheduler}: engine loky has none; give --engine dask or ray")
 
-    def map(self, function: Callable[..., Any], arguments: Sequence[tuple]) -> Generator[Any, None, None]:
+    def map(self, function: Callable[..., Any], arguments: Sequence[tuple[Any, ...]]) -> Generator[Any, None, None]:
         """Results of ``function(*arguments)`` as they come; SweepError when a worker or the scheduler is lost."""
         with BACKENDS[self.kind](self) as workers:
             call = joblib.delayed(_with_parent if self.kind == "loky" else function)
@@ -82,7 +82,8 @@ def _end_after(parent: int) -> None:
 
 
 def _streamed(calls: list[Any], workers: int) -> Generator[Any, None, None]:
-    return joblib.Parallel(n_jobs=workers, return_as="generator_unordered")(iter(calls))
+    results: Generator[Any, None, None] = joblib.Parallel(workers, return_as="generator_unordered")(iter(calls))
+    return results
 
 
 def _in_rounds(calls: list[Any]) -> Generator[Any, None, None]:

@@ -13,6 +13,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from itertools import product
+from typing import TypeVar
 
 import torch
 
@@ -28,6 +29,7 @@ from qevict_diag.policies.policy import Policy
 from qevict_diag.readings import Readings
 from qevict_diag.replay.settings import Settings
 
+T = TypeVar("T")
 RANDOM_ARM, OPTIMUM_ARM = f"[{RANDOM}]", f"[{OPTIMUM}]"
 MOST_DRAWS = 1000  # of a random arm; more take time and tell nothing
 DTYPES = {"float32": torch.float32, "float64": torch.float64}
@@ -174,5 +176,5 @@ def parse_reading(label: str) -> Readings:
     return Readings.parse(label.split(",") if label else [])
 
 
-def _unique(values: Iterable) -> tuple:
+def _unique(values: Iterable[T]) -> tuple[T, ...]:
     return tuple(dict.fromkeys(values))

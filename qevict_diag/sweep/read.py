@@ -8,6 +8,7 @@ import polars as pl
 
 from qevict_diag.errors import InputError, SweepError
 from qevict_diag.frames import over_layers
+from qevict_diag.replay.settings import Settings
 from qevict_diag.sweep.folder import SWEPT_BYTES, SWEPT_ROWS, SweepFolder
 
 
@@ -20,7 +21,7 @@ class SweepFrames:
 
     measurements: pl.LazyFrame
     bytes: pl.LazyFrame
-    min_inactive: int = 3  # m of Global LIR that the sweep was asked for
+    min_inactive: int = Settings.min_inactive  # m of Global LIR that the sweep was asked for
 
     def of(self, model: str | None) -> "SweepFrames":
         """The frames of one model alone, all of it for None; InputError for a model that the sweep has not."""

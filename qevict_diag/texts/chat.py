@@ -143,7 +143,7 @@ def _parts(text: str) -> Any:
 def _applied(tokenizer: Any, form: Callable[[str], Any], messages: Sequence[Message]) -> str:
     said = [{"role": message.role, "content": form(message.text)} for message in messages]
     try:
-        return tokenizer.apply_chat_template(said, tokenize=False, add_generation_prompt=True)
+        return str(tokenizer.apply_chat_template(said, tokenize=False, add_generation_prompt=True))
     except Exception as error:  # a template is a program of the model's author: it may raise anything, and some mean to
         raise InputError(f"it says {' '.join(str(error).split())[:200] or type(error).__name__}") from error
 

@@ -30,7 +30,7 @@ def check_names(traces: Sequence[Trace], *, one_length: bool = True) -> None:
 
     Unless they are of ``one_length``, traces of different lengths may have one name: they are never measured together.
     """
-    names: dict[tuple, Trace] = {}
+    names: dict[tuple[object, ...], Trace] = {}
     for trace in traces:
         if names.setdefault((trace.name, None if one_length else trace.shape), trace) is not trace:
             raise InputError(

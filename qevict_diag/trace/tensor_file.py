@@ -36,6 +36,7 @@ CODES = {dtype: code for code, dtype in DTYPES.items()}
 MAX_HEADER = 1 << 20
 TENSOR_NAME = re.compile(r"[a-z][a-z0-9_]{0,63}(\.[A-Za-z0-9_]{1,64})?")
 _CHUNK = 1 << 24
+Layout = tuple[torch.dtype, tuple[int, ...], int, int]  # of a tensor: type, shape, first byte, the byte after
 
 
 @dataclass(frozen=True)
@@ -175,7 +176,7 @@ class TensorFile:
                 raise self._damaged("was cut while it was read")
             at += count
 
-    def _read_header(self, file: FileIO, expected: Mapping[str, tuple[int, ...]]):
+    def _read_header(self, file: FileIO, expected: Mapping[str, tuple[int, ...]]) -> tuple[dict[str, Layout], int]:
         size, beginning = self._entry.bytes, bytearray(8)
         self._fill(memoryview(beginning), file)
         length = int.from_bytes(beginning, "little")
@@ -193,7 +194,7 @@ class TensorFile:
         self._check_offsets(layout, size - 8 - length)
         return layout, 8 + length
 
-    def _layout_of(self, name: str, item: Any) -> tuple[torch.dtype, tuple[int, ...], int, int]:
+    def _layout_of(self, name: str, item: Any) -> Layout:
         if not TENSOR_NAME.fullmatch(name) or not isinstance(item, dict):
             raise self._damaged("has a malformed header")
         shape, offsets = _counts(item.get("shape")), _counts(item.get("data_offsets"))
@@ -207,7 +208,7 @@ class TensorFile:
             raise self._damaged(f"has {name} of shape {list(shape)} in {offsets[1] - offsets[0]} bytes")
         return DTYPES[code], shape, offsets[0], offsets[1]
 
-    def _check_offsets(self, layout: Mapping[str, tuple], room: int) -> None:
+    def _check_offsets(self, layout: Mapping[str, Layout], room: int) -> None:
         at = 0
         for _, _, start, stop in sorted(layout.values(), key=lambda item: item[2:]):
             if start != at:

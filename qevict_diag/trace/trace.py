@@ -268,7 +268,7 @@ def _check_widths(read: Reader, spec: AttentionSpec, shape: TraceShape) -> None:
 
 def _check_together(read: Reader, specs: dict[int, AttentionSpec], shapes: dict[int, TraceShape]) -> None:
     """Layers of one shape number their heads alike; keys and values that a layer shares are there, and they fit."""
-    numbers: dict[TraceShape, tuple] = {}
+    numbers: dict[TraceShape, tuple[object, ...]] = {}
     for spec in specs.values():
         own = (spec.head_numbers, spec.kv_head_numbers)
         if numbers.setdefault(shapes[spec.layer], own) != own:

@@ -24,6 +24,6 @@ class CumulativeAttention(Estimator):
         """Add the interval's probabilities."""
         return state + seen.total()
 
-    def score(self, state: State) -> Tensor:
+    def score(self, state: Tensor) -> Tensor:
         """The sum itself."""
         return state

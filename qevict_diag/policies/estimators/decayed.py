@@ -31,6 +31,6 @@ class DecayedAttention(Estimator):
         weight = torch.exp2(-age / self.half_life).to(seen.full.dtype)
         return state * 2 ** (-seen.elapsed / self.half_life) + seen.total(weight)
 
-    def score(self, state: State) -> Tensor:
+    def score(self, state: Tensor) -> Tensor:
         """The decayed sum."""
         return state

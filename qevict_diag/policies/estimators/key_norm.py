@@ -22,6 +22,6 @@ class KeyNorm(Estimator):
         """Norms don't change."""
         return state
 
-    def score(self, state: State) -> Tensor:
+    def score(self, state: Tensor) -> Tensor:
         """Minus the mean norm."""
         return state

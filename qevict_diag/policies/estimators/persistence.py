@@ -8,7 +8,7 @@ from torch import Tensor
 
 from qevict_diag.cache.windows import Grid
 from qevict_diag.errors import within
-from qevict_diag.policies.latest import latest
+from qevict_diag.policies.latest import History, latest
 from qevict_diag.policies.ranking import Estimator, State
 from qevict_diag.policies.view import Interval, Prompt
 
@@ -39,9 +39,9 @@ class Persistence(Estimator):
         low = self._below(seen.rows(), seen.positions, seen.reach, seen.grid)
         return latest(state, (seen.elapsed, low), self.history)
 
-    def score(self, state: State) -> Tensor:
+    def score(self, state: History) -> Tensor:
         """Minus the number of low rows."""
-        return -sum(count for _, count in state)
+        return -torch.stack([count for _, count in state]).sum(0)
 
     @staticmethod
     def _below(rows: Tensor, positions: Tensor, reach: Tensor, grid: Grid) -> Tensor:

@@ -34,6 +34,6 @@ class RandomRanking(Estimator):
         """Priorities are fixed."""
         return state
 
-    def score(self, state: State) -> Tensor:
+    def score(self, state: Tensor) -> Tensor:
         """The draw."""
         return state

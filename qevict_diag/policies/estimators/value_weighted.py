@@ -24,6 +24,6 @@ class ValueWeighted(Estimator):
         """Add the interval's probabilities."""
         return state[0] + seen.total(), state[1]
 
-    def score(self, state: State) -> Tensor:
+    def score(self, state: tuple[Tensor, Tensor]) -> Tensor:
         """Their product."""
         return state[0] * state[1]

@@ -62,7 +62,7 @@ class Irreversible(Foresight):
         exists = future.grid.historical_mask().numpy()
         lanes = [irreversible(lane.cpu().numpy(), exists, future.keep) for lane in gain.flatten(0, 1)]
         kept = torch.from_numpy(np.stack(lanes)).to(gain)
-        return kept.unflatten(0, gain.shape[:2])
+        return torch.unflatten(kept, 0, gain.shape[:2])
 
 
 @final
@@ -84,7 +84,7 @@ class DistortionAware(Split):
         exists = future.grid.historical_mask().numpy()
         lanes = [self._lane(lane.cpu().numpy(), exists, capacity) for lane in future.gain.flatten(0, 1)]
         tiers = torch.from_numpy(np.stack(lanes)).to(future.gain.device)
-        return tiers.unflatten(0, future.gain.shape[:2])
+        return torch.unflatten(tiers, 0, future.gain.shape[:2])
 
     def _lane(self, gain: Floats, exists: Bools, capacity: Capacity) -> NDArray[np.uint8]:
         tier = np.where(exists, np.uint8(Tier.EVICTED), np.uint8(Tier.LOCAL))

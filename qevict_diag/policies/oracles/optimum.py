@@ -51,7 +51,9 @@ class TierSplit:
 
 def missed(gain: ArrayLike, exists: ArrayLike, kept: ArrayLike) -> Floats:
     """FMM_r [event] of keeping ``kept`` [event, unit]: the gains of what exists and is not kept, added up."""
-    return np.where(np.asarray(exists, bool) & ~np.asarray(kept, bool), np.asarray(gain, float), 0.0).sum(axis=1)
+    lost = np.where(np.asarray(exists, bool) & ~np.asarray(kept, bool), np.asarray(gain, float), 0.0)
+    total: Floats = lost.sum(axis=1)
+    return total
 
 
 def free_recall(gain: ArrayLike, exists: ArrayLike, capacity: ArrayLike) -> Bools:
