@@ -6,6 +6,7 @@ final length. Where heads of one key-value group have sets of their own, what is
 """
 
 from collections.abc import Iterable
+from dataclasses import dataclass
 
 import polars as pl
 import torch
@@ -28,28 +29,31 @@ def budget_table(policies: Iterable[Policy], budget: Budget, geometry: Geometry)
 
 
 def byte_use(run: Replay, trace: str) -> pl.DataFrame:
-    """What a replay's cache holds, a row for each layer: see `frames.BYTES`."""
-    grid, room = run.grid, run.capacity
+    """What a replay's cache holds, a row for each layer, in its fullest head: see `frames.BYTES`."""
+    grid, room, device = run.grid, run.capacity, run.tier.device
     token = room.full_window_bytes // room.window
     everything = grid.length * token
-    nominal, resident, ledger, saved = (part.amax(1) for part in _tier_bytes(run))  # [layer, event]
-    outside = torch.tensor([grid.sinks + grid.local(event) for event in range(grid.events)], device=run.tier.device)
-    coming = torch.tensor([min(grid.every, grid.decode - event * grid.every) for event in range(grid.events)])
-    after = resident + outside * token
-    peak = after + coming.to(after.device) * token
-    mean = (after + (coming.to(after.device) + 1).double() / 2 * token) * coming.to(after.device)
+    nominal = _bytes(run, *(count(run.tier == tier) for tier in (Tier.FULL, Tier.QUANTIZED)))
+    part = resident_bytes(run)
+    outside = torch.tensor([grid.sinks + grid.local(event) for event in range(grid.events)], device=device)
+    coming = torch.tensor([min(grid.every, grid.decode - event * grid.every) for event in range(grid.events)]).to(
+        device
+    )
+    after = part.tiers + outside * token
+    peak = after + coming * token
+    mean = (after + (coming + 1).double() / 2 * token) * coming
     columns = {
         "layer": torch.tensor(run.layers),
-        "used_bytes": nominal.amax(1),
-        "resident_bytes": resident.amax(1),
+        "used_bytes": nominal.amax((1, 2)),
+        "resident_bytes": part.tiers.amax((1, 2)),
         "local_tokens": (outside - grid.sinks).max().expand(len(run.layers)),
-        "local_tokens_peak": (outside.cpu() - grid.sinks + coming).max().expand(len(run.layers)),
-        "share_of_allowance": nominal.amax(1).double() / room.history_bytes,
-        "share_after_event": after.amax(1).double() / everything,
-        "share_peak": peak.amax(1).double() / everything,
-        "share_peak_with_ledger": (peak + ledger).amax(1).double() / everything,
-        "share_peak_from_codes": (peak - saved).amax(1).double() / everything,
-        "share_mean": mean.sum(1).double() / grid.decode / everything,
+        "local_tokens_peak": (outside - grid.sinks + coming).max().expand(len(run.layers)),
+        "share_of_allowance": nominal.amax((1, 2)).double() / room.history_bytes,
+        "share_after_event": after.amax((1, 2)).double() / everything,
+        "share_peak": peak.amax((1, 2)).double() / everything,
+        "share_peak_with_ledger": (peak + part.ledger).amax((1, 2)).double() / everything,
+        "share_peak_from_codes": (peak + part.ledger - part.copies).amax((1, 2)).double() / everything,
+        "share_mean": mean.sum(2).amax(1).double() / grid.decode / everything,
     }
     frame = pl.DataFrame({name: column.cpu().numpy() for name, column in columns.items()}).with_columns(
         full_windows=room.full, quantized_windows=room.quantized, history_bytes=room.history_bytes
@@ -57,24 +61,44 @@ def byte_use(run: Replay, trace: str) -> pl.DataFrame:
     return conform(frame, BYTES, trace=trace, **policy_labels(run.plan), **setting_labels(run.plan))
 
 
-def _tier_bytes(run: Replay) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Bytes of F ∪ Q, nominal and resident, of the codes behind promoted windows, and what reading those would save.
+@dataclass(frozen=True, eq=False)
+class Resident:
+    """Bytes that stay in the memory of a key-value head, all [layer, group, event]: those of the union of its sets.
 
-    Nominal is of each set, the others of the union of a key-value head's sets; all [layer, set, event].
+    A group is a key-value head, or a layer whose key-value heads all hold the same windows.
     """
-    room = run.capacity
-    full, quantized = run.tier == Tier.FULL, run.tier == Tier.QUANTIZED
-    nominal = _bytes(full, quantized, run)
+
+    original: Tensor  # of F, never demoted in one of the sets that have it there
+    copies: Tensor  # of F, restored from codes
+    quantized: Tensor
+    ledger: Tensor  # codes behind promoted windows that no set has in Q
+
+    @property
+    def tiers(self) -> Tensor:
+        """F ∪ Q."""
+        return self.original + self.copies + self.quantized
+
+
+def resident_bytes(run: Replay) -> Resident:
+    """What has to stay of F, Q and the ledger at every event, nothing counted twice.
+
+    Where several sets share a head and one has promoted a window that another never demoted, both its original and its
+    restored contents stay: they differ.
+    """
     groups = len(run.kv_heads) if run.plan.scope == "head" else run.plan.units
-    united = (_any_of_group(part, groups) for part in (full, quantized, run.ledger & full))
-    full, quantized, promoted = united
-    twice = count(promoted)
-    codes = room.quantized_window_bytes
-    return nominal, _bytes(full, quantized, run), twice * codes, twice * (room.full_window_bytes - codes)
+    full, written = run.tier == Tier.FULL, run.ledger
+    sets = (full & ~written, full & written, run.tier == Tier.QUANTIZED)
+    original, promoted, quantized = (_any_of_group(part, groups) for part in sets)
+    behind = count(promoted & ~quantized)
+    return Resident(
+        *(_bytes(run, count(part), 0) for part in (original, promoted)),
+        *(_bytes(run, 0, windows) for windows in (count(quantized), behind)),
+    )
 
 
-def _bytes(full: Tensor, quantized: Tensor, run: Replay) -> Tensor:
-    return count(full) * run.capacity.full_window_bytes + count(quantized) * run.capacity.quantized_window_bytes
+def _bytes(run: Replay, full: Tensor | int, quantized: Tensor | int) -> Tensor:
+    room = run.capacity
+    return torch.as_tensor(full * room.full_window_bytes + quantized * room.quantized_window_bytes)
 
 
 def _any_of_group(mask: Tensor, groups: int) -> Tensor:

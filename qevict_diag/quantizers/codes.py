@@ -16,6 +16,11 @@ class Encoded:
         """Codes and what is needed to read them, as they lie in memory."""
         return sum(tensor.nbytes for tensor in self._tensors().values())
 
+    @property
+    def storage_bytes(self) -> int:
+        """Bytes of the memory that the tensors keep alive; a view keeps all of what it is a view of."""
+        return sum(tensor.untyped_storage().nbytes() for tensor in self._tensors().values())
+
     def __getitem__(self, index: Tensor) -> Self:
         """Choose windows."""
         return replace(self, **{name: tensor[index] for name, tensor in self._tensors().items()})
