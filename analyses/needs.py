@@ -4,7 +4,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from qevict_diag.analyses import importance, observation1, promotion
-from qevict_diag.measure.traces import Measurements, measure
+from qevict_diag.measure.match import matched
+from qevict_diag.measure.traces import Measurements, Wanted, measure, measure_wanted
 from qevict_diag.policies.arms import BOUNDED, bounds
 from qevict_diag.policies.catalogue import policies
 from qevict_diag.policies.policy import Policy
@@ -21,11 +22,15 @@ class Need:
     """What has to be measured: policies, and metrics of them.
 
     ``bounded``: the Future Missed Mass of the policies is held against the optima, which have to be replayed too.
+    ``matched``: each policy is measured under the budget at which its cache holds as many bytes, in the mean over
+    queries, as the first one's does under the budget asked for. ``apart``: what is measured belongs to no other table.
     """
 
     policies: tuple[str, ...]
     metrics: tuple[str, ...]
     bounded: bool = False
+    matched: bool = False
+    apart: bool = False
 
     @property
     def bounds(self) -> tuple[str, ...]:
@@ -50,17 +55,23 @@ class Need:
     ) -> Measurements:
         """Replay and measure all of it on some traces."""
         chosen = self.chosen(window)
+        if self.matched:
+            found = matched(chosen, traces[0].shape, settings or Settings())
+            return measure_wanted(traces, [Wanted(one, self.metrics, own) for one, own in found], progress=progress)
         also = [(self.bounding(chosen), BOUNDED)]
         return measure(*(traces, chosen, self.metrics, settings), also=also, progress=progress)
 
 
 MISSED = Need(observation1.POLICIES, ("fmm", "chance", "churn"), bounded=True)
 HEADS = Need(CONDITIONS, ("fmm",))
-LAYERS = Need(CONDITIONS, ("fmm", "mass_ratio"))
+LAYERS = Need(CONDITIONS, ("fmm", "mass_ratio", "logit_bias", "logit_variance"))
 MAPPED = Need(("R3",), ("fmm",))
 SPREAD = Need(CONDITIONS, ("fmm",))
 SHARES = Need(observation1.POLICIES, ("fmm", "churn", "mass_share"))
-AGREEMENT = Need(THREE_TIERS, ("qsa", "mass_ratio"))
+AGREEMENT = Need(THREE_TIERS, ("qsa", "mass_ratio", "logit_bias", "logit_variance"))
+AGES = Need(CONDITIONS, ("missed_age",))
+SAME_BYTES = Need(CONDITIONS, ("fmm",), matched=True, apart=True)
+SETS = Need(tuple(name for base in CONDITIONS for name in (base, f"{base}(scope=kv_head)")), ("fmm",), apart=True)
 RETURNS = Need(THREE_TIERS, ("lir",))
 TRANSITIONS = Need(("R3",), ("transitions",))
 RANKINGS = Need(importance.POLICIES, ("fmm", "chance", "churn", "qsa", "mass_ratio", "lir"), bounded=True)

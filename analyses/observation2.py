@@ -10,6 +10,7 @@ from qevict_diag.analyses.estimates import How, Sample, estimates, rows_of, samp
 
 GROUPS = ("full", "quantized", "evicted", "local")
 KEYS = ("policy", "reading", "budget")
+LOGITS = ("logit_bias", "logit_variance")  # what R_Q follows from
 
 
 def mass_shares(frame: pl.DataFrame, over: Sample | None = None) -> pl.DataFrame:
@@ -32,8 +33,8 @@ def agreement(frame: pl.DataFrame, over: Sample | None = None) -> pl.DataFrame:
     """QSA and mass ratio R_Q over the quantized tier, Table 15: one row per policy and statistic.
 
     Statistics: ``qsa`` (mean over events, heads, layers), ``qsa pooled`` (Σ dot products / Σ products of norms),
-    ``mass_ratio`` (ratio of sums) and ``mass_ratio mean`` (mean of ratios). Events with fewer than two quantized
-    windows or no mass are undefined and only counted.
+    ``mass_ratio`` (ratio of sums) and ``mass_ratio mean`` (mean of ratios), and where they were measured ``logit_bias``
+    and ``logit_variance``. Events with fewer than two quantized windows or no mass are undefined and only counted.
     """
     over = over or sample(frame)
     parts = [
@@ -41,6 +42,7 @@ def agreement(frame: pl.DataFrame, over: Sample | None = None) -> pl.DataFrame:
         _statistic(frame, over, "qsa", "pooled", "qsa pooled"),
         _statistic(frame, over, "mass_ratio", "pooled", "mass_ratio"),
         _statistic(frame, over, "mass_ratio", "mean", "mass_ratio mean"),
+        *(_statistic(frame, over, name, "pooled", name) for name in LOGITS if name in frame["metric"]),
     ]
     return published.attach(pl.concat(parts), "published", ["statistic", "policy"], published.value)
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import polars as pl
 
-from qevict_diag.analyses import importance, needs, observation1, promotion
+from qevict_diag.analyses import importance, needs, observation1, observation2, promotion
 from qevict_diag.analyses.claims import sensitivity
 from qevict_diag.errors import InputError
 from qevict_diag.measure.models import one_model
@@ -72,12 +72,14 @@ BOUNDS = tuple(
 )
 
 
+BESIDE = (*needs.AGES.metrics, *observation2.LOGITS)  # measured for tables and figures of our own
+
 SHOWN = ("the-eddystone", "the-eel")  # the paper's figure and tables are of two articles
 
 DIAGNOSTIC = Setting(
     512,
     256,
-    ((observation1.POLICIES, ("all",)), (RANKED, needs.RANKINGS.metrics), (BOUNDS, BOUNDED)),
+    ((observation1.POLICIES, ("all", *BESIDE)), (RANKED, needs.RANKINGS.metrics), (BOUNDS, BOUNDED)),
     articles=SHOWN,
 )
 

@@ -33,13 +33,26 @@ def plot_ratio(frame: pl.DataFrame, *, ax: Axes | None = None) -> Axes:
     return ax
 
 
-def figure_layers(frame: pl.DataFrame) -> Drawing:
-    """Draw both panels side by side, 7.2 inches wide."""
+def plot_logits(frame: pl.DataFrame, *, ax: Axes | None = None) -> Axes:
+    """Plot the variance s² of the quantized logits' error by layer, and thin its mean; 0 is no error."""
     with style():
-        figure = Drawing(figsize=(7.2, 2.5), layout="constrained")
-        left, right = figure.subplots(1, 2)
-        plot_missed(frame, ax=left).set_title("(a)  Missed mass by layer")
-        plot_ratio(frame, ax=right).set_title("(b)  Mass ratio of the quantized tier by layer")
+        ax = axes_of(ax)
+        ax.axhline(0, color="#222222", linewidth=0.5, zorder=1)
+        _lines(ax, by_layer(_conditions(frame), "logit_variance", "pooled"), 1)
+        for (policy,), rows in by_layer(_conditions(frame), "logit_bias", "pooled").group_by("policy"):
+            ax.plot(rows["layer"], rows["estimate"], color=POLICY_COLORS[str(policy)], linewidth=0.6, zorder=3)
+        ax.set_ylabel("error of a logit: s², mean (thin)")
+    return ax
+
+
+def figure_layers(frame: pl.DataFrame) -> Drawing:
+    """Draw the panels side by side, 7.2 inches wide."""
+    with style():
+        figure = Drawing(figsize=(7.2, 2.4), layout="constrained")
+        left, middle, right = figure.subplots(1, 3)
+        plot_missed(frame, ax=left).set_title("(a)  Missed mass")
+        plot_ratio(frame, ax=middle).set_title("(b)  Mass ratio of the quantized tier")
+        plot_logits(frame, ax=right).set_title("(c)  Error of its logits")
     return figure
 
 
@@ -74,7 +87,7 @@ FIGURE = Figure(
     caption=(
         "<b>By layer.</b> (a) Future Missed Mass of each layer, mean over heads and events: the line is all articles "
         "together, the dots are the articles. (b) R_Q of each layer: unbiased logit errors of variance s² give "
-        "exp(s²/2), which is above 1. The spread over layers is what it is; the spread over articles is what intervals "
-        "rest on."
+        "exp(s²/2), which is above 1. (c) That variance, and the mean of the errors. The spread over layers is what it "
+        "is; the spread over articles is what intervals rest on."
     ),
 )

@@ -3,6 +3,8 @@
 import numpy as np
 import polars as pl
 
+from qevict_diag.metrics.eviction_age import CLASSES
+
 SCHEMA = {
     "trace": pl.String,
     "model": pl.String,
@@ -24,6 +26,7 @@ WINDOWS = {"R1": 1, "R2": 8, "R3": 8, "R4": 32, "R3-full-only": 8, "R3-one-way":
 FMM = {"R1": 0.40, "R2": 0.38, "R3": 0.20, "R4": 0.25, "R3-full-only": 0.45, "R3-one-way": 0.21}
 CHURN = {"R1": 0.017, "R2": 0.01, "R3": 0.0012, "R4": 0.018, "R3-full-only": 0.0012, "R3-one-way": 0.0015}
 SHARES = {"R2": (0.33, 0.0, 0.65, 0.02), "R3": (0.2, 0.42, 0.36, 0.02)}
+AGES = (0.4, 0.3, 0.2, 0.1)  # of what is missed
 GROUPS = ("full", "quantized", "evicted", "local")
 LIR_LAGS = (1, 2, 3, 4, 8)
 LIR_COUNTS = {  # rescued and eligible of each layer; the two readings of episodes differ in their order
@@ -40,7 +43,8 @@ def measurements(traces=2, layers=4, heads=2, decode=64, policies=tuple(FMM), se
         for policy in policies:
             for layer in range(layers):
                 rows += _layer(f"article-{trace}", policy, layer, heads, decode, rng, noise)
-    return pl.DataFrame(rows, schema=SCHEMA, orient="row")
+    frame = pl.DataFrame(rows, schema=SCHEMA, orient="row")
+    return frame.with_columns(window=pl.col("policy").replace_strict(WINDOWS, return_dtype=pl.Int64))
 
 
 def bytes_frame(traces=2, policies=tuple(FMM)):
@@ -82,6 +86,8 @@ def _layer(trace, policy, layer, heads, decode, rng, noise):
             mass = rng.uniform(0.5, 2)
             missed = about(FMM[policy])
             rows.append(row("fmm", missed, missed * mass, mass, head, event))
+            parts = [(name, share * missed) for name, share in zip(CLASSES, AGES, strict=True)]
+            rows += [row("missed_age", part, part * mass, mass, head, event, group=name) for name, part in parts]
             if policy in ("R3", "R4", "R3-one-way"):
                 one_way = policy == "R3-one-way"
                 qsa, ratio = about(0.94 if one_way else 0.985), (0.87 if one_way else 0.9) + rng.normal(0, noise)
@@ -96,6 +102,9 @@ def _layer(trace, policy, layer, heads, decode, rng, noise):
         rows.append(row("promotions", moves, moves, 1, event=event))
     if policy in ("R3", "R4", "R3-one-way"):
         rows += _episodes(policy, rng, row)
+        for head in range(heads):
+            rows.append(row("logit_bias", 0.01, 10, 1000, head))
+            rows.append(row("logit_variance", 0.2, 200, 1000, head))
     return rows
 
 

@@ -24,7 +24,7 @@ from qevict_diag.texts.source import Source, built_in
 
 pytestmark = tiny_models.transformers_noise
 
-EARLY = Setting(160, 96, ((figure1.POLICIES, ("all",)), (("R3[random]",), RANKINGS.metrics)))
+EARLY = Setting(160, 96, ((figure1.POLICIES, ("all", *recorded.BESIDE)), (("R3[random]",), RANKINGS.metrics)))
 LATE = Setting(128, 128, recorded.PROMOTION.measured)
 JUDGED = (
     Setting(160, 96, ((figure1.POLICIES, ("all",)),), "teacher"),
@@ -57,7 +57,7 @@ def test_everything_is_written(made, request_):
     names = {file.name for file in made[0].files}
     assert {"figure1.pdf", "layers.png", "layers.svg", "measurements.parquet", "index.html", "claims.md"} <= names
     for number in tables.TABLES:
-        name = number if number == "heads" else f"table{number}"
+        name = f"table{number}" if number[0].isdigit() else number
         assert {f"{name}.{ending}" for ending in ("md", "csv", "html", "tex", "json")} <= names
     assert all(file.stat().st_size > 0 for file in made[0].files)
     assert not [path for path in request_.out.iterdir() if path.name.startswith(".")]
@@ -82,7 +82,7 @@ def test_progress_reaches_the_end_of_every_stage(made):
     assert [stage.split()[0] for stage in last] == [
         "loading",
         *["recording"] * 4,
-        *["replaying"] * 5,
+        *["replaying"] * 7,
         "writing",
     ]
     assert all(done == total for done, total in last.values())
@@ -115,8 +115,9 @@ def found_again(request):
     early, late = measured("measurements", "bytes"), measured("measurements-128+128", "bytes-128+128")
     judged = {setting: measured(f"verdicts-{setting.lengths}", "bytes") for setting in request.judged}
     traces = recorded.record_missing(request, lambda *stage: None)
+    apart = {name: measured(f"measurements-{name}", f"bytes-{name}") for name in ("same-bytes", "sets")}
     compared = pl.read_parquet(request.out / "readings.parquet")
-    return reproduction.Found(traces, {request.diagnostic: early, request.promotion: late, **judged}, compared)
+    return reproduction.Found(traces, {request.diagnostic: early, request.promotion: late, **judged}, apart, compared)
 
 
 def test_a_reproduction_that_fails_while_it_writes_leaves_the_earlier_one_whole(made, request_, monkeypatch):

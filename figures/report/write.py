@@ -28,7 +28,7 @@ from qevict_diag.figures.tables.sheet import Sheet
 from qevict_diag.figures.tables.table import Table
 from qevict_diag.frame_files import write_frame
 from qevict_diag.measure.traces import Measurements
-from qevict_diag.progress import Progress, silent
+from qevict_diag.progress import Progress, part_of, silent
 from qevict_diag.replay.settings import Settings
 from qevict_diag.trace.trace import Trace
 
@@ -46,10 +46,14 @@ class Reproduction:
 
 @dataclass(frozen=True, eq=False)
 class Found:
-    """What was recorded and measured, by setting; ``compared`` has the verdicts under every reading."""
+    """What was recorded and measured, by setting; ``apart`` what was measured for a table alone, by its name.
+
+    ``compared`` has the verdicts under every reading.
+    """
 
     traces: Mapping[Setting, Sequence[Trace]]
     measured: Mapping[Setting, Measurements]
+    apart: Mapping[str, Measurements]
     compared: pl.DataFrame
 
 
@@ -58,7 +62,15 @@ def reproduce(request: Request, progress: Progress = silent) -> Reproduction:
     files.check_set(request.out)
     traces = record_missing(request, progress)
     measured = {setting: measure_setting(traces[setting], setting, request, progress) for setting in traces}
-    return write(request, Found(traces, measured, under_readings(traces, request, progress)), progress)
+    apart = {
+        name: table.needs.measured(
+            *(traces[_setting(table, request)], request.settings),
+            progress=part_of(progress, f"replaying for table {name}"),
+        )
+        for name, table in tables.TABLES.items()
+        if table.needs.apart
+    }
+    return write(request, Found(traces, measured, apart, under_readings(traces, request, progress)), progress)
 
 
 def write(request: Request, found: Found, progress: Progress) -> Reproduction:
@@ -90,9 +102,13 @@ def write(request: Request, found: Found, progress: Progress) -> Reproduction:
 
 
 def _filled(table: Table, request: Request, found: Found) -> Sheet:
-    setting = {"diagnostic": request.diagnostic, "promotion": request.promotion}[table.of]
-    measured = found.measured[setting]
+    setting = _setting(table, request)
+    measured = found.apart[table.name] if table.needs.apart else found.measured[setting]
     return tables.build(table.name, measured.frame, measured.bytes, request.settings, setting.lengths)
+
+
+def _setting(table: Table, request: Request) -> Setting:
+    return {"diagnostic": request.diagnostic, "promotion": request.promotion}[table.of]
 
 
 def write_table(table: Sheet, folder: Path) -> list[Path]:
@@ -109,6 +125,8 @@ def _frames(request: Request, found: Found) -> dict[str, pl.DataFrame]:
         **{"measurements": early.frame, "bytes": early.bytes},
         **{f"measurements-{lengths}": late.frame, f"bytes-{lengths}": late.bytes},
         **judged,
+        **{f"measurements-{name}": measured.frame for name, measured in found.apart.items()},
+        **{f"bytes-{name}": measured.bytes for name, measured in found.apart.items()},
         "readings": found.compared,
     }
 

@@ -2,7 +2,8 @@
 
 Every table has the published value where the paper's text states one, the 95% interval, the byte use and the reading.
 Table 17's body is lost from the paper's text; it was either the lagged transitions (17a) or the comparison of
-importance estimators (17b), so there are both. One table is ours: the heads that miss most.
+importance estimators (17b), so there are both. Four tables are ours: the heads that miss most, missed mass by age, the
+conditions at equal mean bytes, and layer-wide sets against sets of heads.
 
 `TABLES` lists them; another package adds one by announcing a `Table` in the entry-point group `TABLE_POINTS`.
 """
@@ -13,7 +14,18 @@ import polars as pl
 
 from qevict_diag import plugins
 from qevict_diag.errors import InputError
-from qevict_diag.figures.tables import heads, table14, table15, table16, table17a, table17b, table18
+from qevict_diag.figures.tables import (
+    age,
+    heads,
+    same_bytes,
+    sets,
+    table14,
+    table15,
+    table16,
+    table17a,
+    table17b,
+    table18,
+)
 from qevict_diag.figures.tables.formats import FORMATS
 from qevict_diag.figures.tables.parts import PAPER
 from qevict_diag.figures.tables.sheet import Sheet
@@ -31,6 +43,9 @@ TABLES: dict[str, Table] = {
         table17b.TABLE,
         table18.TABLE,
         heads.TABLE,
+        age.TABLE,
+        same_bytes.TABLE,
+        sets.TABLE,
     )
 }
 

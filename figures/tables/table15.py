@@ -22,6 +22,8 @@ AGREEMENT_NAMES = {
     "qsa pooled": "QSA, Σ dot products / Σ norms",
     "mass_ratio": "R_Q, ratio of sums",
     "mass_ratio mean": "R_Q, mean of ratios",
+    "logit_bias": "error of a logit, mean",
+    "logit_variance": "error of a logit, variance s²",
 }
 
 
