@@ -3,12 +3,12 @@
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import polars as pl
 
 from qevict_diag.analyses import importance, needs, observation1, observation2, promotion
-from qevict_diag.analyses.claims import sensitivity
+from qevict_diag.analyses.claims import checks, sensitivity
 from qevict_diag.errors import InputError
 from qevict_diag.measure.models import one_model
 from qevict_diag.measure.traces import Measurements, measure
@@ -23,6 +23,7 @@ from qevict_diag.trace.trace import Trace
 
 if TYPE_CHECKING:
     from qevict_diag.record import RecordOptions
+    from qevict_diag.record.options import Continuation
 
 
 @dataclass(frozen=True)
@@ -191,7 +192,8 @@ def _record(request: Request, missing: Mapping[Setting, Sequence[Source]], progr
 def _options(request: Request, setting: Setting) -> "RecordOptions":
     from qevict_diag.record import RecordOptions
 
-    return RecordOptions(setting.prefill, setting.decode, request.continued(setting))  # type: ignore[arg-type]
+    continuation = cast("Continuation", request.continued(setting))  # which it checks
+    return RecordOptions(setting.prefill, setting.decode, continuation)
 
 
 def _path(request: Request, setting: Setting, source: Source) -> Path:
@@ -224,7 +226,7 @@ def measure_setting(traces: Sequence[Trace], setting: Setting, request: Request,
 def under_readings(traces: Mapping[Setting, Sequence[Trace]], request: Request, progress: Progress) -> pl.DataFrame:
     """The verdict on every claim under every reading, on the traces that the verdicts rest on."""
     early, late = request.judged
-    given: dict[sensitivity.Setting, Sequence[Trace]] = {"diagnostic": traces[early], "promotion": traces[late]}
+    given: dict[checks.Setting, Sequence[Trace]] = {"diagnostic": traces[early], "promotion": traces[late]}
     workers = workers_here(request.settings.device)
     return sensitivity.compare(given, request.settings, workers=workers, progress=progress)
 
