@@ -6,6 +6,7 @@ laws that do not hold, so that a test is ``assert not broken_by_policy(policy)``
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
+from fractions import Fraction
 
 import torch
 
@@ -20,7 +21,7 @@ from qevict_diag.replay.result import Replay
 from qevict_diag.replay.settings import Settings
 from qevict_diag.testing.traces import MemoryTrace, random_trace
 
-SETTINGS = Settings(budget=Budget("1/2", sinks=3, recent=6), horizon=8, dtype=torch.float64)
+SETTINGS = Settings(budget=Budget(Fraction(1, 2), sinks=3, recent=6), horizon=8, dtype=torch.float64)
 ROUNDING = 1e-12
 
 
@@ -75,7 +76,7 @@ def _broken(policy: Policy, settings: Settings, seed: int) -> Iterator[str]:
     trace = random_trace(seed, layers=2, prefill=60, decode=48)
     run = _run(trace, policy, settings)
     yield from (name for name, law in LAWS.items() if not law(run))
-    everything = replace(settings, budget=replace(settings.budget, ratio="1", quantized_fraction="0"))
+    everything = replace(settings, budget=replace(settings.budget, ratio=Fraction(1), quantized_fraction=Fraction(0)))
     if bool((_run(trace, policy, everything).tier == Tier.EVICTED).any()):
         yield "whole_budget"
     alone = [replay(trace, [policy], settings, layers=[layer])[0].tier for layer in trace.layers]
