@@ -6,11 +6,11 @@ Each session gets its own environment. The suite of the whole project is plain `
 import nox
 
 RELEASES = ("4.57.6", "5.1.0", "5.6.0", "newest")
-RECORDING = ("tests/test_record_architectures.py", "tests/test_record_breadth.py", "tests/test_record.py")
+RECORDING = tuple(f"tests/record/test_record{part}.py" for part in ("_architectures", "_breadth", ""))
+FIGURES = ("tables", "page", "hostile_text", "figure1", "heatmap", "distribution", "figure_catalogue")
 SMOKE = (
-    *("tests/test_smoke.py", "tests/test_terminal.py", "tests/test_tables.py", "tests/test_page.py"),
-    *("tests/test_hostile_text.py", "tests/test_figure1.py", "tests/test_measure.py", "tests/test_frame_files.py"),
-    *("tests/test_heatmap.py", "tests/test_distribution.py", "tests/test_figure_catalogue.py"),
+    *("tests/cli/test_smoke.py", "tests/cli/test_terminal.py", "tests/measure/test_measure.py"),
+    *("tests/test_frame_files.py", *(f"tests/figures/test_{name}.py" for name in FIGURES)),
 )
 
 

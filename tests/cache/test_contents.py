@@ -126,7 +126,7 @@ def test_measured_bytes_are_those_of_the_formula_under_reading_a(scope):
 
 @pytest.mark.parametrize("name", ["R1", "R2(window=1)", "R3(window=1)", "R3(window=2,scope=head)"])
 def test_measured_bytes_are_those_of_the_formula_on_the_golden_trace(name):
-    trace = Trace.open(Path(__file__).parent / "golden" / "trace-v1")
+    trace = Trace.open(Path(__file__).parents[1] / "golden" / "trace-v1")
     settings = Settings(budget=Budget("9/10", sinks=1, recent=1), horizon=1)
     for number in trace.layers:
         run, layer = replay(trace, [policy(name)], settings, layers=[number])[0], trace.layer(number)

@@ -7,7 +7,7 @@ import torch
 
 from qevict_diag.trace.trace import Trace
 
-GOLDEN = Path(__file__).parent / "golden" / "trace-v1"
+GOLDEN = Path(__file__).parents[1] / "golden" / "trace-v1"
 COLUMNS = {
     0: [1.29909205, 0.64688361, 0.46599656, 0.74541736, 0.97539622, 0.70119005, 0.72932959, 0.35750997, 0.07918484],
     1: [0.0, 0.0, 0.0, 0.18246344, 0.58754843, 1.74020767, 1.11579931, 0.62364978, 0.81643993],
