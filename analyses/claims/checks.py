@@ -142,6 +142,7 @@ def _promotion(min_inactive: int) -> list[Check]:
     ]
 
 
-def checks(min_inactive: int = Settings.min_inactive) -> list[Check]:
-    """Return all checks of the twelve claims, in the paper's order."""
-    return [*_observation_1(), *_observation_2(), *_observation_3(min_inactive), *_promotion(min_inactive)]
+def checks(settings: Settings | None = None) -> list[Check]:
+    """Return all checks of the twelve claims, in the paper's order; those of Global LIR are at the settings' m."""
+    m = (settings or Settings()).min_inactive
+    return [*_observation_1(), *_observation_2(), *_observation_3(m), *_promotion(m)]

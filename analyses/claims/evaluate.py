@@ -79,15 +79,14 @@ def evaluate(
     """
     frames: dict[Setting, pl.DataFrame | None] = {"diagnostic": diagnostic, "promotion": promotion}
     measured = {setting: _measured(frame) for setting, frame in frames.items()}
-    m = (settings or Settings()).min_inactive
-    rows = [_row(check, measured[check.setting]) for check in checks(m)]
+    rows = [_row(check, measured[check.setting]) for check in checks(settings)]
     table = pl.DataFrame(rows, schema=COLUMNS)
     texts = pl.DataFrame(published.claims()).rename({"id": "claim"})
     table = table.with_columns(p_holm=pl.Series(intervals.holm(table["p_value"].to_numpy())))
     doubtful = pl.col("verdict").is_in((HOLDS, FAILS)) & (pl.col("p_holm").fill_nan(0) >= 1 - intervals.CONFIDENCE)
     table = table.with_columns(verdict=pl.when(doubtful).then(pl.lit(UNDECIDED)).otherwise("verdict"))
     open_ = pl.col("verdict").is_in((UNDECIDED, UNMEASURED))
-    told = {} if measured["diagnostic"] is None else remarks(measured["diagnostic"].frame, m)
+    told = {} if measured["diagnostic"] is None else remarks(measured["diagnostic"].frame, settings)
     table = table.with_columns(
         more=pl.when(open_).then("more").otherwise(pl.lit("")),
         remark=pl.col("claim").replace_strict(told, default="", return_dtype=pl.String),

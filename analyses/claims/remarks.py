@@ -15,14 +15,15 @@ WINDOWED = ("R1", "R2", "R3", "R4")
 FIRST_LAG = 1
 
 
-def remarks(frame: pl.DataFrame, min_inactive: int = Settings.min_inactive) -> dict[str, str]:
+def remarks(frame: pl.DataFrame, settings: Settings | None = None) -> dict[str, str]:
     """A remark for each claim that needs one, from what the claims' setting measured; what was not is left out."""
+    lag = (settings or Settings()).min_inactive
     reading = rows_of(frame, "fmm")["reading"][0]
     own = frame.filter(pl.col("reading").is_in((reading, after_exit(reading))))
     asked: dict[str, Callable[[], str]] = {
         "I-a": lambda: _capacity(own),
         "II-c": lambda: _inflation(own),
-        "III-a": lambda: _first_entries(own, reading, min_inactive),
+        "III-a": lambda: _first_entries(own, reading, lag),
         "III-b": lambda: _populations(own),
     }
     return {claim: told for claim, tell in asked.items() if (told := _or_nothing(tell))}
