@@ -4,7 +4,7 @@ VENV ?= .venv
 OUT ?= out
 BIN = $(VENV)/bin
 
-.PHONY: demo plain test lint types layers built fuzz coverage releases ray bench install
+.PHONY: demo plain test lint types layers built fuzz coverage releases ray bench cuda install
 
 demo: $(VENV)/.runtime
 	$(BIN)/qevict-diag reproduce --out $(OUT)/
@@ -51,6 +51,10 @@ ray: install
 bench: install
 	$(BIN)/python benchmarks/recording.py
 	$(BIN)/python benchmarks/replay.py --reference --long
+
+# For the day a GPU is at hand, eight minutes at most; DRY=--dry tries the script on the CPU.
+cuda: install
+	$(BIN)/python benchmarks/gpu.py --json $(OUT)/cuda.json $(DRY)
 
 install: $(VENV)/.installed
 
