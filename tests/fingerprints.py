@@ -102,7 +102,11 @@ PLACES: dict[str, tuple[str, ...]] = {  # newest first: a package is else taken 
     "sweep_table": ("qevict_diag.analyses.sweeps:sweep_table",),
     # analyses
     "evaluate": ("qevict_diag.analyses.claims.evaluate:evaluate", "qevict_diag.analyses.claims:evaluate"),
-    "summary": ("qevict_diag.analyses.claims.evaluate:summary", "qevict_diag.analyses.claims:summary"),
+    "summary": (
+        "qevict_diag.analyses.claims.verdicts:summary",
+        "qevict_diag.analyses.claims.evaluate:summary",
+        "qevict_diag.analyses.claims:summary",
+    ),
     "verdicts": (
         "qevict_diag.analyses.claims.sensitivity:verdicts",
         "qevict_diag.analyses.claims.sensitivity:compare",
@@ -393,9 +397,19 @@ def tables(diagnostic: Any, promotion: Any, under: Under) -> Parts:
         found = promotion if name == "18" else diagnostic
         table = lib.build_table(name, found.frame, found.bytes, **under.given(lib.build_table))
         yield f"table-{name}/numbers", table.frame
-        heads = [f"{column.spanner}: {column.label}" for column in table.columns]
+        heads = numbered(f"{column.spanner}: {column.label}" for column in table.columns)
         yield f"table-{name}/shown", pl.DataFrame(table.cells(), schema=heads, orient="row")
         yield f"table-{name}/notes", pl.DataFrame({"note": table.notes})
+
+
+def numbered(names: Iterable[str]) -> list[str]:
+    """Names made unique: the second of a kind ends in 2, and so on."""
+    seen: Counter[str] = Counter()
+    found = []
+    for name in names:
+        seen[name] += 1
+        found.append(name if seen[name] == 1 else f"{name} {seen[name]}")
+    return found
 
 
 def claims(diagnostic: pl.DataFrame | None, promotion: pl.DataFrame | None, under: Under) -> Parts:
@@ -487,13 +501,18 @@ def imported(folder: Path) -> Parts:
 def smollm(folder: Path) -> Parts:
     """One real article, recorded with its own next words, under the settings of the paper."""
     loaded = lib.load("smollm2-135m")
-    options, source = lib.RecordOptions(prefill=256, decode=96, continuation="teacher"), lib.built_in()[0]
+    options, source = lib.RecordOptions(prefill=256, decode=96, continuation="teacher"), article("the-eddystone")
     (path,) = lib.record(loaded.model, loaded.tokenizer, [source], options, out=folder, identity=loaded.identity)
     yield from stored(path)
     trace, under = lib.Trace.open(path), Under(lib.Settings(**taken(lib.Settings, min_inactive=INACTIVE)))
     yield "concentration", pl.DataFrame([lib.concentration(trace, layer) for layer in trace.layers])
     yield from questions([trace], [], under)
     yield "decisions", lib.all_decisions([trace], lib.policies(("R2", "R3", "R3-one-way")), under.settings)
+
+
+def article(name: str) -> Any:
+    """A built-in article."""
+    return next(source for source in lib.built_in() if source.name == name)
 
 
 SECTIONS: dict[str, Callable[[Path], Parts]] = {
@@ -525,6 +544,9 @@ class Form:
         """Columns by name; numbers and truth values as float64 with 9 significant digits and no -0, the rest text."""
         frame = frame.rename({new: old for new, old in self.renamed if new in frame.columns})
         frame = frame.select(sorted(set(frame.columns) - set(self.ignored)))
+        lists = [name for name, kind in frame.schema.items() if isinstance(kind, pl.List)]
+        frame = frame.with_columns(pl.col(lists).list.eval(pl.element().cast(pl.Float64).round_sig_figs(9)))
+        frame = frame.with_columns(pl.col(lists).cast(pl.List(pl.String)).list.join(" ", ignore_nulls=False))
         numbers = cs.numeric() | cs.boolean()
         rounded = frame.with_columns(numbers.cast(pl.Float64).round_sig_figs(9), (~numbers).cast(pl.String))
         return rounded.with_columns(pl.when(cs.float() != 0).then(cs.float()).otherwise(cs.float().abs()))
