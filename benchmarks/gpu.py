@@ -127,7 +127,7 @@ def wait(device: str) -> None:
 
 def tests(shape: Shape, device: str) -> Iterator[Check]:
     """All tests marked ``cuda``; on a machine without a GPU they are collected and skipped."""
-    files = sorted(str(file) for file in (ROOT / "tests").glob("test_*.py") if "mark.cuda" in file.read_text("utf-8"))
+    files = sorted(str(file) for file in (ROOT / "tests").rglob("test_*.py") if "mark.cuda" in file.read_text("utf-8"))
     with tempfile.TemporaryDirectory() as folder:
         report = Path(folder) / "report.xml"
         command = [sys.executable, "-m", "pytest", "-q", "-m", "cuda", f"--junitxml={report}", "-p", "no:cacheprovider"]
@@ -226,7 +226,8 @@ def replaying(shape: Shape, device: str) -> Iterator[Check]:
     yield Check(
         "replay, windows in the same tier", min(same), at_least=SAME, note=", ".join(one.name for one in chosen)
     )
-    works = [lambda one=replace(one, dtype=torch.float32): replay(trace, chosen, one) for one in double]
+    single = [replace(one, dtype=torch.float32) for one in double]
+    works = [lambda one=one: replay(trace, chosen, one) for one in single]
     cpu, gpu = best_of(works, shape.repeats, device)
     yield Check(f"replay {prefill}+{decode}, {layers} layers, CPU / GPU", cpu / gpu, note=f"GPU {gpu:.3g} s")
 
@@ -240,7 +241,7 @@ STAGES: dict[str, Callable[[Shape, str], Iterator[Check]]] = {
 
 
 def checked(names: list[str], shape: Shape, device: str, minutes: float) -> Iterator[Check]:
-    """Every check of the stages; a stage that breaks or begins too late is one that did not run, and the others go on."""
+    """Every check of the stages; one that breaks or begins too late did not run, and the others go on."""
     start = time.perf_counter()
     for name in names:
         began = time.perf_counter()
