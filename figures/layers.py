@@ -39,7 +39,8 @@ def plot_logits(frame: pl.DataFrame, *, ax: Axes | None = None) -> Axes:
         ax = axes_of(ax)
         ax.axhline(0, color="#222222", linewidth=0.5, zorder=1)
         _lines(ax, by_layer(_conditions(frame), "logit_variance", "pooled"), 1)
-        for (policy,), rows in by_layer(_conditions(frame), "logit_bias", "pooled").group_by("policy"):
+        bias = by_layer(_conditions(frame), "logit_bias", "pooled")
+        for (policy,), rows in bias.group_by("policy", maintain_order=True):
             ax.plot(rows["layer"], rows["estimate"], color=POLICY_COLORS[str(policy)], linewidth=0.6, zorder=3)
         ax.set_ylabel("error of a logit: s², mean (thin)")
     return ax

@@ -47,9 +47,15 @@ def test_undefined_events_are_left_out_and_undefined_layers_are_null(frame):
 
 
 def test_the_figure_draws_a_line_for_each_condition_and_a_dot_for_each_article(frame):
-    left, right = layers.figure_layers(frame).axes
+    left, middle, right = layers.figure_layers(frame).axes
     assert [line.get_label() for line in left.lines] == ["R1", "R2", "R3", "R4"]
-    assert [line.get_label() for line in right.lines if not line.get_label().startswith("_")] == ["R3", "R4"]
+    for ax in (middle, right):
+        assert [line.get_label() for line in ax.lines if not line.get_label().startswith("_")] == ["R3", "R4"]
+    bias = profile.by_layer(frame.filter(pl.col("policy").is_in(("R3", "R4"))), "logit_bias", "pooled")[
+        "estimate"
+    ].to_list()
+    thin = [float(y) for line in right.lines if line.get_linewidth() == 0.6 for y in line.get_ydata()]
+    assert thin == pytest.approx(bias)
     by_layer = profile.by_layer(frame).filter(policy="R3")
     assert left.lines[2].get_ydata() == pytest.approx(by_layer["estimate"].to_numpy() * 100)
     assert [len(dots.get_offsets()) for dots in left.collections] == [3 * 4] * 4
