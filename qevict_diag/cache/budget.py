@@ -89,9 +89,9 @@ class Budget:
             raise BudgetError(f"quantized fraction {self.quantized_fraction}: must lie in 0..1")
         if self.bits not in BITS:
             raise BudgetError(f"bits {reprlib.repr(self.bits)}: allowed are {', '.join(map(str, BITS))}")
-        if not (0 <= self.sinks <= LARGEST and 1 <= self.recent <= LARGEST):
+        if not (0 <= self.sinks <= LARGEST and 0 <= self.recent <= LARGEST):
             given = f"sinks {reprlib.repr(self.sinks)}, recent {reprlib.repr(self.recent)}"
-            raise BudgetError(f"{given}: sinks must be >= 0 and recent >= 1, and neither above {LARGEST}")
+            raise BudgetError(f"{given}: both must be >= 0 and not above {LARGEST}")
 
 
 @dataclass(frozen=True)

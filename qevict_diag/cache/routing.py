@@ -89,6 +89,14 @@ def best(score: Tensor, among: Tensor, count: int) -> Tensor:
     return torch.zeros_like(among).scatter_(-1, order, True) & among
 
 
+def best_of_each(score: Tensor, among: Tensor, count: Tensor) -> Tensor:
+    """The same with a count of its own for each set, ``count`` int64 [layer, unit] or what broadcasts to it."""
+    order = score.masked_fill(~among, float("-inf")).argsort(dim=-1, descending=True, stable=True)
+    place = torch.arange(score.shape[-1], device=score.device).expand_as(order)
+    rank = torch.empty_like(order).scatter_(-1, order, place)
+    return (rank < count[..., None]) & among
+
+
 def _admit(score: Tensor, tier: Tensor, candidates: Tensor, keep: int, choose: Choose) -> Tensor:
     newcomers = choose(score, tier == Tier.LOCAL, keep)
     rank_first = torch.where(newcomers, float("inf"), score)

@@ -29,31 +29,32 @@ def budget_table(policies: Iterable[Policy], budget: Budget, geometry: Geometry)
 
 
 def byte_use(run: Replay, trace: str) -> pl.DataFrame:
-    """What a replay's cache holds, a row for each layer, in its fullest head: see `frames.BYTES`."""
+    """What a replay's cache holds, a row for each layer, mean over its key-value heads: see `frames.BYTES`."""
     grid, room, device = run.grid, run.capacity, run.tier.device
     token = room.full_window_bytes // room.window
     everything = grid.length * token
-    nominal = _bytes(run, *(count(run.tier == tier) for tier in (Tier.FULL, Tier.QUANTIZED)))
+    nominal = _mean_of_heads(_bytes(run, *(count(run.tier == tier) for tier in (Tier.FULL, Tier.QUANTIZED))))
     part = resident_bytes(run)
+    tiers, ledger, copies = (_mean_of_heads(one) for one in (part.tiers, part.ledger, part.copies))
     outside = torch.tensor([grid.sinks + grid.local(event) for event in range(grid.events)], device=device)
     coming = torch.tensor([min(grid.every, grid.decode - event * grid.every) for event in range(grid.events)]).to(
         device
     )
-    after = part.tiers + outside * token
+    after = tiers + outside * token
     peak = after + coming * token
     mean = (after + (coming + 1).double() / 2 * token) * coming
     columns = {
         "layer": torch.tensor(run.layers),
-        "used_bytes": nominal.amax((1, 2)),
-        "resident_bytes": part.tiers.amax((1, 2)),
+        "used_bytes": nominal.amax(1).ceil().long(),
+        "resident_bytes": tiers.amax(1).ceil().long(),
         "local_tokens": (outside - grid.sinks).max().expand(len(run.layers)),
         "local_tokens_peak": (outside - grid.sinks + coming).max().expand(len(run.layers)),
-        "share_of_allowance": nominal.amax((1, 2)).double() / room.history_bytes,
-        "share_after_event": after.amax((1, 2)).double() / everything,
-        "share_peak": peak.amax((1, 2)).double() / everything,
-        "share_peak_with_ledger": (peak + part.ledger).amax((1, 2)).double() / everything,
-        "share_peak_from_codes": (peak + part.ledger - part.copies).amax((1, 2)).double() / everything,
-        "share_mean": mean.sum(2).amax(1).double() / grid.decode / everything,
+        "share_of_allowance": nominal.amax(1) / room.history_bytes,
+        "share_after_event": after.amax(1) / everything,
+        "share_peak": peak.amax(1) / everything,
+        "share_peak_with_ledger": (peak + ledger).amax(1) / everything,
+        "share_peak_from_codes": (peak + ledger - copies).amax(1) / everything,
+        "share_mean": mean.sum(1) / grid.decode / everything,
     }
     frame = pl.DataFrame({name: column.cpu().numpy() for name, column in columns.items()}).with_columns(
         full_windows=room.full, quantized_windows=room.quantized, history_bytes=room.history_bytes
@@ -101,6 +102,11 @@ def _bytes(run: Replay, full: Tensor | int, quantized: Tensor | int) -> Tensor:
     return torch.as_tensor(full * room.full_window_bytes + quantized * room.quantized_window_bytes)
 
 
+def _mean_of_heads(held: Tensor) -> Tensor:
+    """[layer, set or group, event] -> [layer, event]: sets may differ in size; a layer costs what all hold."""
+    return held.double().mean(1)
+
+
 def _any_of_group(mask: Tensor, groups: int) -> Tensor:
     """Union over the sets of each group: [layer, unit, event, window] -> [layer, group, event, window]."""
     return torch.unflatten(mask, 1, (groups, -1)).any(2)
@@ -108,7 +114,7 @@ def _any_of_group(mask: Tensor, groups: int) -> Tensor:
 
 def _bought(policy: Policy, budget: Budget, geometry: Geometry) -> dict[str, object]:
     quantizer = quantizer_of(policy, Settings(budget))
-    room = capacity(protecting(budget, policy), geometry, policy.grain, quantizer)
+    room = capacity(protecting(budget, policy, geometry.length), geometry, policy.grain, quantizer)
     return {
         "policy": policy.name,
         "window": room.window,

@@ -5,10 +5,12 @@ there are windows, and sinks and local tokens come on top (definitions.md, secti
 different bytes, because coarse windows stay local for longer.
 """
 
+from bisect import bisect_left
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 from fractions import Fraction
 
+from qevict_diag.errors import BudgetError
 from qevict_diag.policies.policy import Policy
 from qevict_diag.replay.plan import Plan, make_plan
 from qevict_diag.replay.settings import Settings
@@ -60,12 +62,27 @@ def matched(
 
 def _within(policy: Policy, shape: TraceShape, settings: Settings, most: Fraction, use: Use) -> Settings:
     """Budgets differ in whole tokens only, so those are what is searched; more tokens never hold fewer bytes."""
-    fits, beyond = settings.budget.sinks + settings.budget.recent + 1, shape.length + 1
-    while beyond - fits > 1:
-        middle = (fits + beyond) // 2
-        tried = _with_tokens(settings, middle, shape)
-        fits, beyond = (middle, beyond) if use(make_plan(policy, shape, tried)) <= most else (fits, middle)
-    return _with_tokens(settings, fits, shape)
+
+    def beyond(tokens: int) -> bool:
+        try:
+            return use(make_plan(policy, shape, _with_tokens(settings, tokens, shape))) > most
+        except BudgetError:  # too few for any history
+            return False
+
+    tokens = bisect_left(range(1, shape.length + 1), True, key=beyond)
+    return _with_tokens(settings, max(tokens, _fewest(policy, shape, settings)), shape)
+
+
+def _fewest(policy: Policy, shape: TraceShape, settings: Settings) -> int:
+    """The smallest budget in tokens that leaves some history."""
+
+    def leaves_history(tokens: int) -> bool:
+        try:
+            return bool(make_plan(policy, shape, _with_tokens(settings, tokens, shape)))
+        except BudgetError:
+            return False
+
+    return 1 + bisect_left(range(1, shape.length), True, key=leaves_history)
 
 
 def _with_tokens(settings: Settings, tokens: int, shape: TraceShape) -> Settings:

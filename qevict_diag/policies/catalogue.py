@@ -21,6 +21,14 @@ from qevict_diag.policies.estimators.observation import ObservationWindow
 from qevict_diag.policies.estimators.persistence import Persistence
 from qevict_diag.policies.estimators.random import RandomRanking
 from qevict_diag.policies.estimators.value_weighted import ValueWeighted
+from qevict_diag.policies.methods.adakv import adakv
+from qevict_diag.policies.methods.h2o import h2o
+from qevict_diag.policies.methods.l2norm import l2norm
+from qevict_diag.policies.methods.pyramidkv import pyramidkv
+from qevict_diag.policies.methods.scissorhands import scissorhands
+from qevict_diag.policies.methods.snapkv import snapkv
+from qevict_diag.policies.methods.streaming_llm import streaming_llm
+from qevict_diag.policies.methods.tova import tova
 from qevict_diag.policies.names import Call, PolicyName, base_of, bind, call, parse, shortened
 from qevict_diag.policies.oracles.foresight import DistortionAware, FreeRecall, HorizonOracle, Irreversible
 from qevict_diag.policies.policy import Policy, Protected, Scope
@@ -78,8 +86,11 @@ def chosen(
     return replace(base, **changes)
 
 
-POLICIES: dict[str, Policy] = dict(CONDITIONS)  # every built-in policy, with its parameters at their defaults
-METHODS: dict[str, Maker] = {}  # policies with parameters of their own
+METHODS: dict[str, Maker] = {  # published ones, with parameters of their own
+    maker.__name__: maker for maker in (streaming_llm, h2o, tova, scissorhands, snapkv, pyramidkv, adakv, l2norm)
+}
+# every built-in policy, with its parameters at their defaults
+POLICIES: dict[str, Policy] = {**CONDITIONS, **{name: make() for name, make in METHODS.items()}}
 
 
 def policy(name: str, **changes: Any) -> Policy:
@@ -98,11 +109,11 @@ def policy(name: str, **changes: Any) -> Policy:
 def policies(names: Iterable[str], *, window: int | None = None) -> tuple[Policy, ...]:
     """Several policies by name, each once, with windows of ``window`` tokens where that is given.
 
-    Those of `DEFINED_BY_WINDOW` keep theirs: token eviction with windows of 8 tokens would be R2. InputError when none
-    of the policies can take the window.
+    Those of `DEFINED_BY_WINDOW` and `METHODS` keep theirs: token eviction with windows of 8 tokens would be R2.
+    InputError when none of the policies can take the window.
     """
     found = {one.name: one for one in map(policy, names)}
-    fixed = [name for name in found if base_of(name) in DEFINED_BY_WINDOW]
+    fixed = [name for name in found if base_of(name) in (*DEFINED_BY_WINDOW, *METHODS)]
     if window is not None and len(fixed) == len(found):
         raise InputError(f"window {window}: {', '.join(found)} are defined by their windows; R2 and R3 take any")
     return tuple(one if window is None or name in fixed else replace(one, grain=window) for name, one in found.items())

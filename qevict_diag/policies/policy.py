@@ -6,6 +6,7 @@ the policy comes from. Budget, regions, tiers, ledger and bytes follow from thes
 """
 
 from dataclasses import dataclass, field
+from fractions import Fraction
 from typing import Literal
 
 from qevict_diag.cache.routing import Moves
@@ -25,16 +26,19 @@ SCOPES: tuple[Scope, ...] = ("layer", "kv_head", "head")
 class Protected:
     """Tokens that are never evicted: the first, the latest, and the last of the prompt.
 
-    None: as many as the budget sets aside. ``prompt_tail`` tokens are kept inside the budget, for ever.
+    None: as many as the budget sets aside. ``recent_share`` of the budget's tokens are recent instead of a number.
+    ``prompt_tail`` tokens are kept inside the budget, for ever.
     """
 
     sinks: int | None = None
     recent: int | None = None
     prompt_tail: int = 0
+    recent_share: Fraction | None = None
 
     def __post_init__(self) -> None:
-        for name, value in vars(self).items():
-            within(f"protected {name.replace('_', ' ')}", value or 0, 0)
+        for name in ("sinks", "recent", "prompt_tail"):
+            within(f"protected {name.replace('_', ' ')}", getattr(self, name) or 0, 0)
+        within("protected recent share", self.recent_share or 0, 0, 1)
 
 
 @dataclass(frozen=True)

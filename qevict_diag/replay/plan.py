@@ -103,7 +103,7 @@ def make_plan(policy: Policy, shape: TraceShape, settings: Settings) -> Plan:
     A policy that keeps a set for each query head by its own choice divides the bytes of a key-value head among the
     heads that read it, so that what stays resident is within the budget; reading A gives each set the whole of them.
     """
-    budget, schedule = protecting(settings.budget, policy), policy.schedule
+    budget, schedule = protecting(settings.budget, policy, shape.length), policy.schedule
     grid = Grid(
         *(shape.prefill, shape.decode, policy.grain, budget.sinks, budget.recent),
         *(schedule.interval, schedule.prompt_only),
@@ -120,10 +120,12 @@ def make_plan(policy: Policy, shape: TraceShape, settings: Settings) -> Plan:
     return Plan(rules, quantizer if room.quantized else None, scope, settings)
 
 
-def protecting(budget: Budget, policy: Policy) -> Budget:
-    """The budget with the sinks and recent tokens that the policy protects."""
-    own = {name: getattr(policy.protected, name) for name in ("sinks", "recent")}
-    return replace(budget, **{name: value for name, value in own.items() if value is not None})
+def protecting(budget: Budget, policy: Policy, length: int) -> Budget:
+    """The budget with the sinks and recent tokens that the policy protects, of a sequence of ``length`` tokens."""
+    own = policy.protected
+    recent = own.recent if own.recent_share is None else int(own.recent_share * int(budget.ratio * length))
+    changes = {"sinks": own.sinks, "recent": recent}
+    return replace(budget, **{name: value for name, value in changes.items() if value is not None})
 
 
 def quantizer_of(policy: Policy, settings: Settings) -> Quantizer | None:

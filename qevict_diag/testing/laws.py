@@ -31,10 +31,15 @@ def regions(run: Replay) -> bool:
 
 
 def within_budget(run: Replay) -> bool:
-    """Σ over the sets of a layer of F·full + Q·quantized bytes <= the layer's history bytes; the reference is free."""
+    """Σ over the sets of a layer of F·full + Q·quantized bytes <= the layer's history bytes; the reference is free.
+
+    Where an allotment divides over the layers, over the sets of all of them.
+    """
     full, quantized = ((run.tier == tier).sum((1, 3)) for tier in (Tier.FULL, Tier.QUANTIZED))  # [layer, event]
     used = full * run.capacity.full_window_bytes + quantized * run.capacity.quantized_window_bytes
     sharing = len(run.heads) // len(run.kv_heads) if run.plan.scope == "head" else 1  # sets over one key-value head
+    if run.policy.allotment.across_layers:
+        used = used.double().mean(0)
     return not run.policy.evicts or bool((used * sharing <= run.capacity.history_bytes * run.plan.units).all())
 
 

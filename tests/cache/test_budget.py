@@ -78,7 +78,7 @@ def test_ten_tokens_at_four_fifths_keep_two():
         (lambda: Budget("3/2"), "at most 1"),
         (lambda: Budget(quantized_fraction="2"), r"0\.\.1"),
         (lambda: Budget(bits=3), "2, 4"),
-        (lambda: Budget(recent=0), "recent >= 1"),
+        (lambda: Budget(recent=-1), "both must be >= 0"),
         (lambda: room(512, 256, 64, 8, "1/2", ratio="1/100"), "leaves no history"),
         (lambda: room(512, 256, 64, 800, "1/2"), r"1\.\.731"),
         (lambda: room(512, 256, 64, 0, "1/2"), r"1\.\.731"),

@@ -3,6 +3,7 @@
 from dataclasses import fields, is_dataclass, replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 
@@ -135,7 +136,7 @@ def test_measured_bytes_are_those_of_the_formula_on_the_golden_trace(name):
 
 
 @pytest.mark.parametrize("name", ["R2", "R3", "R3(window=4,scope=kv_head)", "R3(window=4,scope=head)"])
-def test_a_frame_tells_the_fullest_head_at_its_peak(name):
+def test_a_frame_tells_the_mean_of_the_heads_at_its_peak(name):
     """With copies beside the ledger, and read from codes: one store for each head."""
     run = replayed(TRACE, name)
     frame, everything = byte_use(run, "t"), run.grid.length * run.capacity.full_window_bytes // run.grid.window
@@ -143,8 +144,8 @@ def test_a_frame_tells_the_fullest_head_at_its_peak(name):
         layout = layout_of(run, torch.float16, copies=copies)
         for layer in TRACE.parts:
             heads = (fed(layer, run, layout, slice(head, head + 1)) for head in range(2))
-            peak = max(store.bytes.total for stores in heads for _, _, store in stores)
-            assert frame[column][layer.spec.layer] == peak / everything
+            totals = [[store.bytes.total for _, _, store in stores] for stores in heads]
+            assert frame[column][layer.spec.layer] == np.mean(totals, axis=0).max() / everything
 
 
 @pytest.mark.parametrize("copies", [True, False])
