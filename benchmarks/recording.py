@@ -34,24 +34,24 @@ def run(mode: str, prefill: int, decode: int, layers: int | None, texts: int, th
         loaded.model.config.num_hidden_layers = layers
     ids = [loaded.tokenizer(source.text)["input_ids"] * 20 for source in articles.built_in()][:texts]
     sources = [articles.Source(f"text-{i}", tokens=tuple(tokens[:prefill])) for i, tokens in enumerate(ids)]
-    _work(mode, loaded.model, sources, 64, 2)  # what comes once: imports, kernels, buffers
+    _work(mode, loaded, sources, 64, 2)  # what comes once: imports, kernels, buffers
     before, started, cpu = _peak(), time.perf_counter(), time.process_time()
-    _work(mode, loaded.model, sources, prefill, decode)
+    _work(mode, loaded, sources, prefill, decode)
     seconds = {"wall_s": time.perf_counter() - started, "cpu_s": time.process_time() - cpu}
     return seconds | {"peak_MiB": (_peak() - before) / 1024}
 
 
-def _work(mode, model, sources, prefill: int, decode: int) -> None:
+def _work(mode, loaded, sources, prefill: int, decode: int) -> None:
     import torch
 
     from qevict_diag.record import RecordOptions, record
     from qevict_diag.record.decode import run as plain
 
-    options = RecordOptions(prefill=prefill, decode=decode)
+    model, options = loaded.model, RecordOptions(prefill=prefill, decode=decode)
     prompts = torch.tensor([source.tokens[:prefill] for source in sources])
     if mode == "record":
         with tempfile.TemporaryDirectory() as out:
-            record(model, None, sources, options, out=Path(out))
+            record(model, None, sources, options, out=Path(out), identity=loaded.identity)
     elif mode == "plain":
         with torch.inference_mode():
             plain(model, prompts, options, [0] * len(sources))

@@ -8,6 +8,7 @@ both logit products (full and INT2 keys) and one masked softmax per policy, all 
 
 import argparse
 import cProfile
+import inspect
 import json
 import pstats
 import resource
@@ -23,25 +24,32 @@ sys.path[:0] = [str(Path(__file__).parent), str(Path(__file__).parent.parent / "
 from random_layer import random_layers
 
 from qevict_diag.cache.windows import Grid
+from qevict_diag.measure import traces
+from qevict_diag.measure.bytes import byte_use
 from qevict_diag.measure.traces import measure
+from qevict_diag.metrics import agreement, fmm, reference
+from qevict_diag.policies import step
 from qevict_diag.policies.catalogue import policy
+from qevict_diag.quantizers.qevict import WindowMinMax
+from qevict_diag.replay import blocks, loop
+from qevict_diag.replay import stream as streams
 from qevict_diag.replay.blocks import LayerBlock
 from qevict_diag.replay.loop import replay
 from qevict_diag.replay.settings import Settings
 from qevict_diag.trace.trace import Trace
 
 POLICIES = ("R1", "R2", "R3", "R4")
-STAGES = {  # what a profile is grouped by: functions that don't call each other
-    "layers read from disk and checked": [("loading.py", "layer_blocks")],
-    "INT2 round trip of the keys": [("blocks.py", "dequantized_key")],
-    "attention masses of the queries": [("blocks.py", "attention")],
-    "masses of the windows": [("blocks.py", "_nested_masses"), ("windows.py", "sum_windows")],
-    "routing": [("replay.py", "routed")],
-    "the estimator's sums": [("replay.py", "interval_view"), ("replay.py", "updated")],
-    "missed mass": [("observe.py", "_add_missed")],
-    "mass shares and the oracle of LIR": [("observe.py", "_reference")],
-    "QSA and R_Q": [("observe.py", "compare")],
-    "metrics of the whole run, and their rows": [("measure.py", "measure_replay"), ("measure.py", "byte_use")],
+STAGES: dict[str, tuple[Callable[..., object], ...]] = {  # functions that don't call each other, to group a profile by
+    "layers read from disk and checked": (blocks.layer_blocks,),
+    "INT2 round trip of the keys": (LayerBlock.restored_key,),
+    "attention masses of the queries": (LayerBlock.attention,),
+    "masses of the windows": (streams._nested_masses, Grid.sum_windows),
+    "routing": (step.decide,),
+    "the estimator's sums": (loop.interval_view, step.learn),
+    "missed mass": (fmm.MissedMass.add,),
+    "mass shares and the oracle of LIR": (reference.ReferenceScores.add,),
+    "QSA and R_Q": (agreement.IntervalAgreement.add,),
+    "metrics of the whole run, and their rows": (traces.measure_replay, byte_use),
 }
 
 
@@ -58,9 +66,10 @@ def seconds(work: Callable[[], object], repeats: int = 3) -> float:
 
 def unavoidable(trace, device: str) -> Callable[[], None]:
     """Both logit products and one masked softmax per policy, all layers at once."""
-    block = LayerBlock(tuple(trace.layer(layer) for layer in trace.layers), torch.device(device), torch.float32)
+    layers = tuple(trace.layer(layer) for layer in trace.layers)
+    block = LayerBlock(layers, len(layers), torch.device(device), torch.float32)
     shape, query, key = trace.shape, block.query, block.key
-    dequantized = block.dequantized_key(Grid(shape.prefill, shape.decode, 8), 2)
+    dequantized = block.restored_key(Grid(shape.prefill, shape.decode, 8), WindowMinMax(2))
     seen = torch.ones(shape.decode, shape.length, dtype=torch.bool, device=device).tril(shape.prefill)
 
     def work() -> None:
@@ -85,28 +94,37 @@ def against_the_limit(trace, device: str) -> dict[str, float]:
 
 
 def profile(trace, device: str) -> dict[str, float]:
-    """Share of the time of R1-R4 with every metric by `STAGES`, in percent; what is in none of them is the rest."""
+    """Share of the time of R1-R4 with every metric by `STAGES`, in percent; what is in none of them is the rest.
+
+    KeyError for a stage whose function did not run.
+    """
     settings = Settings(device=device)
     measure([trace], POLICIES, settings=settings)
     recorder = cProfile.Profile(time.process_time)
     recorder.runcall(measure, [trace], POLICIES, settings=settings)
     stats = pstats.Stats(recorder).stats  # (file, line, function) -> calls, .., own seconds, seconds, callers
-    spent = {(Path(file).name, function): timed[3] for (file, _, function), timed in stats.items()}
-    total = spent["measure.py", "measure"]
-    shares = {name: sum(spent.get(place, 0.0) for place in places) / total for name, places in STAGES.items()}
+    spent = {place: timed[3] for place, timed in stats.items()}
+    total = spent[_place(measure)]
+    shares = {name: sum(spent[_place(one)] for one in some) / total for name, some in STAGES.items()}
     return {f"{name} (%)": 100 * share for name, share in (shares | {"the rest": 1 - sum(shares.values())}).items()}
+
+
+def _place(function: Callable[..., object]) -> tuple[str, int, str]:
+    """Where a profile files a function."""
+    code = inspect.unwrap(function).__code__
+    return code.co_filename, code.co_firstlineno, code.co_name
 
 
 def against_the_reference(trace) -> dict[str, float]:
     """One layer, R1-R4 with FMM, against the slow reference (replay and FMM alone, its other metrics left out)."""
     import judge
-    import reference
+    import reference as slowly
 
     layer = judge.reference_layer(trace.layer(trace.layers[0]))
 
     def slow() -> None:
         for name in POLICIES:
-            reference.fmm(layer, reference.replay(layer, reference.CONDITIONS[name]))
+            slowly.fmm(layer, slowly.replay(layer, slowly.CONDITIONS[name]))
 
     start = time.process_time()
     slow()

@@ -112,6 +112,7 @@ PLACES: dict[str, tuple[str, ...]] = {  # newest first: a package is else taken 
         "qevict_diag.analyses.claims.sensitivity:compare",
         "qevict_diag.analyses.sensitivity:compare",
     ),
+    "by_setting": ("qevict_diag.analyses.claims.sensitivity:by_setting", "builtins:list"),
     "fmm": ("qevict_diag.analyses.observation1:fmm",),
     "churn": ("qevict_diag.analyses.observation1:churn",),
     "series": ("qevict_diag.analyses.observation1:series",),
@@ -365,7 +366,7 @@ def articles(folder: Path) -> Parts:
     under = settings(ratio="2/5", sinks=4, recent=16, horizon=16)
     yield from questions(early, late, under)
     yield from without_more(*(measured(traces, ("R1", "R2", "R3"), METRICS, under).frame for traces in (early, late)))
-    yield "sensitivity", lib.verdicts([*early, *late], **under.given(lib.verdicts))
+    yield "sensitivity", lib.verdicts(lib.by_setting([*early, *late]), **under.given(lib.verdicts))
 
 
 def questions(early: Sequence[Any], late: Sequence[Any], under: Under) -> Parts:
@@ -393,7 +394,7 @@ def missing_bounds(names: Sequence[str], measured_already: Sequence[str] = ()) -
 
 def tables(diagnostic: Any, promotion: Any, under: Under) -> Parts:
     """Numbers, what people see of them, and notes."""
-    for name in lib.TABLES:
+    for name in (name for name in lib.TABLES if name[0].isdigit()):  # those of the paper
         found = promotion if name == "18" else diagnostic
         table = lib.build_table(name, found.frame, found.bytes, **under.given(lib.build_table))
         yield f"table-{name}/numbers", table.frame

@@ -193,12 +193,12 @@ def _rotary_functions(namespace: Any) -> list[str]:
 
 
 def _watched(function: Callable[..., Any], observer: RotaryObserver) -> Callable[..., Any]:
-    signature = inspect.signature(function)
+    names = tuple(inspect.signature(function).parameters)
 
     @functools.wraps(function)
     def watched(*args: Any, **kwargs: Any) -> Any:
         result = function(*args, **kwargs)
-        observer(lambda: _describe(signature.bind(*args, **kwargs).arguments, result))
+        observer(lambda: _describe(dict(zip(names, args, strict=False)) | kwargs, result))
         return result
 
     return watched
