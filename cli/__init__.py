@@ -5,6 +5,7 @@ from collections.abc import Callable
 from qevict_diag.cli.analyze import analyze
 from qevict_diag.cli.budget import budget
 from qevict_diag.cli.catalogue import figures, metrics, policies, quantizers, tables
+from qevict_diag.cli.compare import compare
 from qevict_diag.cli.export import export, import_rows
 from qevict_diag.cli.figure import figure
 from qevict_diag.cli.inspect import inspect
@@ -26,6 +27,7 @@ COMMANDS: dict[str, Callable[..., None]] = {
     "import": import_rows,
     "replay": replay,
     "analyze": analyze,
+    "compare": compare,
     "figure": figure,
     "table": table,
     "reproduce": reproduce,

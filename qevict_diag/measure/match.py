@@ -36,11 +36,11 @@ def peak_bytes(plan: Plan) -> Fraction:
 
 
 def after_event(plan: Plan, event: int) -> int:
-    """Bytes right after an event: filled tiers, sinks and local tokens."""
+    """Bytes right after an event: filled tiers, sinks and local tokens; sets of one key-value head don't overlap."""
     grid, room = plan.grid, plan.capacity
     full = min(room.full, grid.historical(event))
     quantized = min(room.quantized, grid.historical(event) - full)
-    return room.bytes_of(full, quantized) + (grid.sinks + grid.local(event)) * token_bytes(plan)
+    return plan.sharing * room.bytes_of(full, quantized) + (grid.sinks + grid.local(event)) * token_bytes(plan)
 
 
 def token_bytes(plan: Plan) -> int:
@@ -57,11 +57,19 @@ def matched(
     """
     policies = tuple(policies)
     most = use(make_plan(policies[0], shape, settings))
-    return [(one, _within(one, shape, settings, most, use)) for one in policies]
+    return [(one, holding(one, shape, settings, most, use)) for one in policies]
 
 
-def _within(policy: Policy, shape: TraceShape, settings: Settings, most: Fraction, use: Use) -> Settings:
-    """Budgets differ in whole tokens only, so those are what is searched; more tokens never hold fewer bytes."""
+def full_bytes(plan: Plan) -> Fraction:
+    """What FullKV holds of a layer's key-value head at the end."""
+    return Fraction(plan.grid.length * token_bytes(plan))
+
+
+def holding(policy: Policy, shape: TraceShape, settings: Settings, most: Fraction, use: Use) -> Settings:
+    """The settings with the largest budget at which a policy holds no more than ``most`` bytes, else the smallest.
+
+    Budgets differ in whole tokens only, so those are what is searched; more tokens never hold fewer bytes.
+    """
 
     def beyond(tokens: int) -> bool:
         try:

@@ -38,7 +38,7 @@ class Protected:
     def __post_init__(self) -> None:
         for name in ("sinks", "recent", "prompt_tail"):
             within(f"protected {name.replace('_', ' ')}", getattr(self, name) or 0, 0)
-        within("protected recent share", self.recent_share or 0, 0, 1)
+        within("protected recent share", float(self.recent_share or 0), 0, 1)
 
 
 @dataclass(frozen=True)

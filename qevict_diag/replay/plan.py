@@ -41,6 +41,7 @@ class Plan:
     quantizer: Quantizer | None  # of its quantized tier, when that has room
     scope: str
     settings: Settings
+    sharing: int = 1  # sets that divide the bytes of a key-value head
 
     @property
     def policy(self) -> Policy:
@@ -117,15 +118,18 @@ def make_plan(policy: Policy, shape: TraceShape, settings: Settings) -> Plan:
     scope = policy.scope or settings.readings.scope
     units = {"layer": 1, "kv_head": shape.kv_heads, "head": shape.heads}[scope]
     rules = Rules(policy, grid, room, units, settings.readings)
-    return Plan(rules, quantizer if room.quantized else None, scope, settings)
+    return Plan(rules, quantizer if room.quantized else None, scope, settings, sharing)
 
 
 def protecting(budget: Budget, policy: Policy, length: int) -> Budget:
     """The budget with the sinks and recent tokens that the policy protects, of a sequence of ``length`` tokens."""
     own = policy.protected
     recent = own.recent if own.recent_share is None else int(own.recent_share * int(budget.ratio * length))
-    changes = {"sinks": own.sinks, "recent": recent}
-    return replace(budget, **{name: value for name, value in changes.items() if value is not None})
+    return replace(
+        budget,
+        sinks=budget.sinks if own.sinks is None else own.sinks,
+        recent=budget.recent if recent is None else recent,
+    )
 
 
 def quantizer_of(policy: Policy, settings: Settings) -> Quantizer | None:
