@@ -40,8 +40,9 @@ def sheet(table: pl.DataFrame, match: str) -> Sheet:
         *answers(table),
         MATCHED[match],
         "Missed mass is a share of all attention on positions that exist, the first ones included. Policies share a "
-        "place when the paired interval of their difference to the first of it covers 0. Queries are those of the "
-        "uncompressed run: what eviction does to later hidden states is in no number.",
+        "place when the paired interval of their difference to the first of it covers 0. Quantized tokens count as "
+        "kept: what quantization does to them is in QSA and R_Q, not here. Queries are those of the uncompressed run: "
+        "what eviction does to later hidden states is in no number.",
         *sample_notes(table),
     )
     return Sheet("compare", "Policies at the same bytes", table, columns, notes)
@@ -49,8 +50,9 @@ def sheet(table: pl.DataFrame, match: str) -> Sheet:
 
 def figure(table: pl.DataFrame) -> Figure:
     """Draw `plot_bytes` in a figure of its own."""
-    drawn = Figure(figsize=(5.2, 3.6), layout="constrained")
-    plot_bytes(table, ax=drawn.add_subplot())
+    with style():
+        drawn = Figure(figsize=(5.2, 3.6), layout="constrained")
+        plot_bytes(table, ax=drawn.add_subplot())
     return drawn
 
 

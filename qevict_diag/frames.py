@@ -56,13 +56,15 @@ MOST: dict[str, pl.DataType] = {  # the largest over layers and events (of a run
     "resident_bytes": pl.Int64(),
     "local_tokens": pl.Int32(),
     "local_tokens_peak": pl.Int32(),
+}
+MEAN: dict[str, pl.DataType] = {  # the largest over events (share_mean: the mean over queries), then mean over layers
     "share_of_allowance": pl.Float64(),
     "share_after_event": pl.Float64(),
     "share_peak": pl.Float64(),
     "share_peak_with_ledger": pl.Float64(),
     "share_peak_from_codes": pl.Float64(),
+    "share_mean": pl.Float64(),
 }
-MEAN: dict[str, pl.DataType] = {"share_mean": pl.Float64()}  # over queries and layers
 BYTES: dict[str, pl.DataType] = {"trace": pl.String(), **POLICY, **SETTING, **ALLOWANCE, **MOST, **MEAN}
 
 

@@ -102,3 +102,10 @@ def test_the_command_prints_and_writes(tmp_path):
     assert {"compare.md", "compare.svg", "measurements.parquet"} <= {one.name for one in (tmp_path / "out").iterdir()}
     told = CliRunner().invoke(app, ["compare", *arguments, "--horizon", "8", "--quiet", "--json"])
     assert {row["policy"] for row in json.loads(told.stdout)["rows"]} == {"R2", "h2o"}
+
+
+def test_budgets_that_fall_from_layer_to_layer_are_matched_over_all_layers(traces):
+    asked = Comparison(policies(["pyramidkv(window=8)"]), (Fraction(1, 2),))
+    row = comparison.ranked(comparison.measured(traces, asked, SETTINGS)).row(0, named=True)
+    assert row["place"] == 1
+    assert 0.48 < row["share_peak"] <= 0.5
