@@ -112,6 +112,15 @@ def open_beneath(folder: Path, name: str) -> int:
     return descriptor
 
 
+def file_sha256(folder: Path, name: str) -> str:
+    """SHA-256 of the regular file ``name`` in ``folder``; TraceError when it is not there or cannot be read."""
+    with os.fdopen(open_beneath(folder, name), "rb", buffering=0) as file:
+        try:
+            return hashlib.file_digest(file, "sha256").hexdigest()
+        except OSError as error:
+            raise TraceError(f"{folder / name} cannot be read ({error.strerror}); record it again") from error
+
+
 class TensorFile:
     """A checked safetensors file. A tensor is read once, into memory of its own, and what was read is checked.
 

@@ -67,6 +67,19 @@ def test_a_trace_that_is_not_whole_is_not_kept(tmp_path, damage):
     assert not (tmp_path / "other").exists()
 
 
+@pytest.mark.parametrize("name", ["layer_002.safetensors", "tokens.safetensors"])
+def test_a_trace_with_a_changed_byte_is_not_kept(tmp_path, name):
+    model = build("llama")
+    record(model, None, [LONG], OPTIONS, out=tmp_path)
+    path = tmp_path / "long" / name
+    data = bytearray(path.read_bytes())
+    data[-1] ^= 1
+    path.write_bytes(data)
+    with pytest.raises(InputError, match=f"long is not whole: {name} has another SHA-256 than .*; remove"):
+        record(model, None, [LONG, OTHER], OPTIONS, out=tmp_path, resume=True)
+    assert not (tmp_path / "other").exists()
+
+
 def test_a_trace_of_an_older_recorder_is_kept(tmp_path):
     """Options that it did not know have their defaults."""
     from qevict_diag.trace.manifest import checksum
