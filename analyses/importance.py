@@ -7,8 +7,7 @@ default, cumulative attention) and ``R3[estimator]``.
 import polars as pl
 
 from qevict_diag.analyses.estimates import How, Sample, cells, estimates, rows_of, sample
-from qevict_diag.analyses.regret import CHANCE
-from qevict_diag.policies.arms import RANDOM
+from qevict_diag.policies.arms import CHANCE, RANDOM
 from qevict_diag.replay.settings import Settings
 from qevict_diag.statistics.intervals import minus
 

@@ -13,11 +13,10 @@ import numpy as np
 import polars as pl
 
 from qevict_diag.analyses.estimates import Cells, Sample, cells, rows_of, sample
-from qevict_diag.policies.arms import OPTIMUM, RANDOM, arm_of, random_arms
+from qevict_diag.policies.arms import CHANCE, OPTIMUM, RANDOM, arm_of, random_arms
 from qevict_diag.policies.catalogue import policy
 from qevict_diag.statistics.intervals import Floats, Interval, minus
 
-CHANCE = "chance"  # metric whose rows are those of fmm, for a random set of as many windows
 MEASURED = ("fmm", CHANCE)  # what regret is made of
 SCHEMA: dict[str, pl.DataType] = {"policy": pl.String(), "chance": pl.Float64()} | {
     f"{name}{limit}": pl.Float64() for name in ("regret", "closed") for limit in ("", "_low", "_high")

@@ -15,7 +15,7 @@ KEYS = ("policy", *AXES)
 
 
 def at_settings(frame: pl.DataFrame, metric: str = "fmm", min_inactive: int = Settings.min_inactive) -> pl.DataFrame:
-    """Estimate and 95% interval of one metric for every policy at every setting; draws of a random arm are pooled.
+    """Estimate and 95% interval of one metric for every policy at every setting; draws of a random policy are pooled.
 
     Columns `KEYS`, ``group`` and ``lag`` (m of a LIR) of what is shown, and those of `estimates.INTERVAL`. InputError
     for a sweep of several models, MetricError for a metric that the sweep has not measured.
@@ -33,13 +33,19 @@ def at_settings(frame: pl.DataFrame, metric: str = "fmm", min_inactive: int = Se
 def sweep_table(
     frame: pl.DataFrame, used: pl.DataFrame, metric: str = "fmm", min_inactive: int = Settings.min_inactive
 ) -> pl.DataFrame:
-    """`at_settings` with the share of FullKV's bytes really used and, for FMM, regret to O2 and the gap closed.
+    """`at_settings` with the share of FullKV's bytes really used and, for FMM, chance, regret to O2 and the gap closed.
 
-    ``used`` is the sweep's byte use. Regret is null where the sweep has not replayed the optimum (`Sweep.regret`).
+    ``used`` is the sweep's byte use. Chance is in closed form where the sweep has measured it. Regret is null where
+    the sweep has not replayed the optimum (`Sweep.regret`).
     """
     found = at_settings(frame, metric, min_inactive).join(bytes_used(used), on=KEYS, how="left", nulls_equal=True)
-    missed = frame.filter(pl.col("metric").is_in(MEASURED)) if metric == "fmm" else frame.clear()
+    missed = frame.filter(pl.col("metric").is_in(beside(metric))) if metric == "fmm" else frame.clear()
     return found.join(_regrets(missed), on=KEYS, how="left", nulls_equal=True).sort((*AXES, "policy"))
+
+
+def beside(metric: str) -> tuple[str, ...]:
+    """The metrics whose rows are shown with those of ``metric``: chance with Future Missed Mass."""
+    return MEASURED if metric == "fmm" else (metric,)
 
 
 def of_sweep(rows: pl.DataFrame, kind: Metric) -> pl.DataFrame:

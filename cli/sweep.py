@@ -37,7 +37,7 @@ def sweep(
     quantized_fraction: Fractions = None,
     bits: ManyBits = None,
     reading: Choices = None,
-    seed_draws: Annotated[int, typer.Option(help="Draws of the random arm, which is always on.")] = 3,
+    seed_draws: Annotated[int, typer.Option(help="Draws of every random policy asked for, as R3[random].")] = 3,
     sinks: options.Sinks = 5,
     recent: options.Recent = 32,
     horizon: options.Horizon = 32,

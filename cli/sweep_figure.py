@@ -19,6 +19,9 @@ def sweep_figure(
     as_json: options.AsJson = False,
 ) -> None:
     """Draw missed mass against bytes, the sensitivity to window, q and bits, or a layer × head map of a metric."""
+    import polars as pl
+
+    from qevict_diag.analyses.sweeps import beside
     from qevict_diag.cli.show import say, say_json
     from qevict_diag.figures.style import picture_kind, save
     from qevict_diag.figures.sweep import sweep_figure as find_figure
@@ -31,6 +34,6 @@ def sweep_figure(
     find_metric(metric)
     shown = wanted.metric or metric
     frames = read(sweep, partial=partial).of(model)
-    rows = frames.measurements.filter(metric=shown).collect()
+    rows = frames.measurements.filter(pl.col("metric").is_in(beside(shown))).collect()
     save(wanted.draw(Swept(rows, frames.bytes.collect(), shown, policy, frames.min_inactive)), out)
     say_json({"figure": kind, "file": str(out)}) if as_json else say(str(out))

@@ -16,14 +16,15 @@ def sweep_table(
     out: Annotated[Path | None, typer.Option(help="Write the table: .parquet, .csv or .json.")] = None,
     as_json: options.AsJson = False,
 ) -> None:
-    """Print one metric of every policy at every setting, with the bytes used and, for FMM, the regret to the optimum.
+    """Print one metric of every policy at every setting, with the bytes used and, for FMM, chance and regret.
 
-    Regret needs a sweep that replayed the optima: `sweep --regret`.
+    Chance is a random set of as many windows, in closed form. Regret to the optimum needs a sweep that replayed the
+    optima: `sweep --regret`.
     """
     import polars as pl
 
     from qevict_diag.analyses.summary import interval_in_words
-    from qevict_diag.analyses.sweeps import AXES, sweep_table
+    from qevict_diag.analyses.sweeps import AXES, beside, sweep_table
     from qevict_diag.cli.show import print_frame
     from qevict_diag.frame_files import check_frame_file, write_frame
     from qevict_diag.metrics import metric as find_metric
@@ -32,11 +33,12 @@ def sweep_table(
     if out is not None:
         check_frame_file(out)
     frames = read(sweep, partial=partial).of(model)
-    rows = frames.measurements.filter(metric=find_metric(metric).name).collect()
+    find_metric(metric)
+    rows = frames.measurements.filter(pl.col("metric").is_in(beside(metric))).collect()
     table = sweep_table(rows, frames.bytes.collect(), metric, frames.min_inactive)
     if out is not None:
         write_frame(table, out)
     varied = [name for name in AXES if table[name].drop_nulls().n_unique() > 1]
-    numbers = ("bytes", "estimate", interval_in_words(), "regret", "closed", pl.col("count").alias("rows"))
+    numbers = ("bytes", "estimate", interval_in_words(), "chance", "regret", "closed", pl.col("count").alias("rows"))
     told = table.select("policy", *varied, "group", "lag", *numbers)
     print_frame(table if as_json else told, as_json=as_json)

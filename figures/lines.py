@@ -8,20 +8,20 @@ from matplotlib.axes import Axes
 from matplotlib.ticker import FuncFormatter, NullLocator
 
 from qevict_diag.figures.style import MUTED, POLICY_COLORS, POLICY_DASHES, shown_name, spread_apart
-from qevict_diag.policies.arms import OPTIMUM, RANDOM
+from qevict_diag.policies.arms import CHANCE, OPTIMUM, RANDOM
 from qevict_diag.policies.catalogue import ESTIMATORS, POLICIES
 from qevict_diag.policies.names import base_of
 from qevict_diag.policies.ranking import Foresight, Split
 
-OTHER, BOUND_DASHES = "#555555", {RANDOM: (0, (1, 1.6)), OPTIMUM: (0, (6, 1.2))}
-BOUND_NAMES = {RANDOM: "random", OPTIMUM: "O2"}
+OTHER, BOUND_DASHES = "#555555", {CHANCE: (0, (1, 1.6)), RANDOM: (0, (1, 3)), OPTIMUM: (0, (6, 1.2))}
+BOUND_NAMES = {CHANCE: "chance", RANDOM: "random", OPTIMUM: "O2"}
 
 
 CLAIRVOYANT = [name for name, kind in ESTIMATORS.items() if issubclass(kind, (Foresight, Split))]
 
 
 def _ordered(found: pl.DataFrame) -> list[str]:
-    """Policies as in the paper, then the others, random arms last."""
+    """Policies as in the paper, then the others, bounds last."""
     known = list(POLICIES)
     names = found["policy"].unique().to_list()
     return sorted(names, key=lambda n: (_bound(n) or "", known.index(n) if n in known else len(known), n))

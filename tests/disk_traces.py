@@ -34,7 +34,7 @@ def write_traces(folder: Path, count: int = 2, **shape: object) -> tuple[str, ..
 
 def small_sweep(traces: tuple[str, ...], **choices: object) -> Sweep:
     """A grid of few and short tasks."""
-    grid = {"policies": ("R2", "R3"), "budgets": ("2/5", "1/2"), "windows": (2, 4), "draws": 2, "layers_per_task": 1}
+    grid = {"policies": ("R2", "R3"), "budgets": ("2/5", "1/2"), "windows": (2, 4), "layers_per_task": 1}
     return Sweep(traces, **{**grid, "options": SMALL, **choices})
 
 

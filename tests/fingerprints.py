@@ -440,7 +440,6 @@ def sweep(folder: Path) -> Parts:
         windows=(4, 8),
         bits=(2, 4),
         readings=("", "admission=forced,universe=accessible"),
-        draws=2,
         regret=True,
         layers_per_task=2,
         options=lib.Options(metrics=METRICS, **common),

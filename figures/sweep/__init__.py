@@ -1,7 +1,8 @@
 """Pictures of a sweep: missed mass against bytes, sensitivity to each setting, and layer × head maps of any metric.
 
-Frames of `qevict_diag.sweep.read` in, axes out. Bands are 95% t intervals over articles, draws of the random arm
-pooled; with one article there are none. What a picture holds fixed: `points.reference`. `SWEEP_FIGURES` lists them.
+Frames of `qevict_diag.sweep.read` in, axes out. Bands are 95% t intervals over articles, draws of a random
+policy pooled; with one article there are none. Beside Future Missed Mass stands that of chance, in closed form. What a
+picture holds fixed: `points.reference`. `SWEEP_FIGURES` lists them.
 """
 
 from qevict_diag.errors import InputError

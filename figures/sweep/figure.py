@@ -9,9 +9,9 @@ from matplotlib.figure import Figure
 
 @dataclass(frozen=True, eq=False)
 class Swept:
-    """What it is drawn from: the rows of one ``metric``, and the byte use; ``policy`` where there is room for one.
+    """What it is drawn from: the rows of one ``metric`` (and of chance beside FMM), and the byte use.
 
-    ``min_inactive`` is the m at which Global LIR is shown.
+    ``policy`` is what is shown where there is room for one; ``min_inactive`` is the m at which Global LIR is shown.
     """
 
     rows: pl.DataFrame

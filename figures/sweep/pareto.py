@@ -18,7 +18,8 @@ from qevict_diag.figures.lines import (
 )
 from qevict_diag.figures.style import axes_of, style
 from qevict_diag.figures.sweep.figure import SweepFigure, Swept
-from qevict_diag.figures.sweep.points import held, points
+from qevict_diag.figures.sweep.points import chance_of, held, with_chance
+from qevict_diag.policies.arms import CHANCE
 
 
 def plot_pareto(frame: pl.DataFrame, used: pl.DataFrame, *, ax: Axes | None = None) -> Axes:
@@ -28,7 +29,8 @@ def plot_pareto(frame: pl.DataFrame, used: pl.DataFrame, *, ax: Axes | None = No
     settings off the lines.
     """
     share = bytes_used(used).with_columns(share=pl.col("bytes") * 100)
-    found = points(frame).join(share, on=KEYS, how="left", nulls_equal=True).sort("share")
+    share = pl.concat([share, chance_of(share)])
+    found = with_chance(frame).join(share, on=KEYS, how="left", nulls_equal=True).sort("share")
     shown = held(found, ("budget",))
     with style():
         ax = axes_of(ax, 4.6, 3.0)
@@ -45,8 +47,8 @@ def plot_pareto(frame: pl.DataFrame, used: pl.DataFrame, *, ax: Axes | None = No
 
 
 def _front(ax: Axes, found: pl.DataFrame) -> None:
-    """Step along the settings that nothing cheaper beats; clairvoyant policies are bounds and don't count."""
-    real = found.filter(~pl.col("policy").str.contains_any([f"[{name}" for name in CLAIRVOYANT]))
+    """Step along the settings that nothing cheaper beats; what knows the future, and chance, don't count."""
+    real = found.filter(~pl.col("policy").str.contains_any([f"[{name}" for name in (*CLAIRVOYANT, CHANCE)]))
     best = real.filter(pl.col("estimate") < pl.col("estimate").cum_min().shift(1).fill_null(float("inf")))
     ax.plot(
         *(best["share"], best["estimate"]),

@@ -4,7 +4,7 @@ Where a picture fixes an axis of the sweep, it takes the paper's diagnostic valu
 one otherwise (`reference`).
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from fractions import Fraction
 from typing import Any
 
@@ -13,7 +13,8 @@ import polars as pl
 from qevict_diag import metrics
 from qevict_diag.analyses.sweeps import AXES, at_settings
 from qevict_diag.errors import InputError
-from qevict_diag.policies.catalogue import POLICIES
+from qevict_diag.policies.arms import CHANCE, arm_of
+from qevict_diag.policies.catalogue import POLICIES, policy
 from qevict_diag.replay.settings import Settings
 
 USUAL: dict[str, Any] = {"quantized_fraction": "1/2", "bits": 2, "budget": "1/5", "swept_reading": ""}
@@ -23,6 +24,24 @@ def points(frame: pl.DataFrame, metric: str = "fmm", min_inactive: int = Setting
     """Estimate and interval of one metric at every setting of a sweep, in percent where it is a share."""
     scale = metrics.metric(metric).scale
     return at_settings(frame, metric, min_inactive).with_columns(pl.col("estimate", "low", "high") * scale)
+
+
+def with_chance(frame: pl.DataFrame, metric: str = "fmm", min_inactive: int = Settings.min_inactive) -> pl.DataFrame:
+    """`points`, and beside FMM what chance would miss, where that was measured: once for each arm that is swept.
+
+    Points of chance are called `chance_of` the policy of whose windows they are.
+    """
+    found = points(frame, metric, min_inactive)
+    if metric != "fmm" or CHANCE not in frame["metric"]:
+        return found
+    missed = points(frame, CHANCE)
+    arms = _arms(missed["policy"].unique().sort())
+    return pl.concat([found, chance_of(missed.filter(pl.col("policy").is_in(arms)))])
+
+
+def chance_of(rows: pl.DataFrame) -> pl.DataFrame:
+    """The rows under the names of their policies' chance."""
+    return rows.with_columns(policy=pl.format(f"{{}}[{CHANCE}]", pl.col("policy")))
 
 
 def reference(found: pl.DataFrame, name: str) -> Any:
@@ -61,6 +80,15 @@ def varying(found: pl.DataFrame, name: str) -> pl.DataFrame:
     """Points along one axis, of the policies that have several there."""
     along = held(found, (name,)).filter(pl.col(name).is_not_null())
     return along.filter(pl.len().over("policy") > 1)
+
+
+def _arms(names: Iterable[str]) -> list[str]:
+    """One policy for each arm, the arm itself where it is among them; what evicts nothing has none."""
+    found: dict[str, str] = {}
+    for one in (one for one in map(policy, names) if one.evicts):
+        if one.name == arm_of(one) or arm_of(one) not in found:
+            found[arm_of(one)] = one.name
+    return list(found.values())
 
 
 def _own_window(part: pl.DataFrame) -> pl.DataFrame:

@@ -11,7 +11,7 @@ from qevict_diag.errors import InputError
 from qevict_diag.figures.lines import _finish, _line, _name_lines, _ordered, _range
 from qevict_diag.figures.style import axes_of, style
 from qevict_diag.figures.sweep.figure import SweepFigure, Swept
-from qevict_diag.figures.sweep.points import points, varied, varying
+from qevict_diag.figures.sweep.points import varied, varying, with_chance
 from qevict_diag.replay.settings import Settings
 
 PANELS = {
@@ -35,7 +35,7 @@ def plot_sensitivity(
     """
     if name not in PANELS:
         raise InputError(f"axis {name!r}: there are {', '.join(PANELS)}")
-    shown = varied(points(frame, metric, min_inactive), name)
+    shown = varied(with_chance(frame, metric, min_inactive), name)
     places = sorted(shown[name].unique().to_list(), key=Fraction)
     shown = shown.with_columns(place=pl.col(name).replace_strict(places, range(len(places)), return_dtype=pl.Float64))
     with style():
@@ -52,7 +52,7 @@ def plot_sensitivity(
 
 def plot_sensitivities(frame: pl.DataFrame, metric: str = "fmm", min_inactive: int = Settings.min_inactive) -> Figure:
     """Draw a panel for every axis that the sweep varies, side by side: the counterpart of the paper's Tables 11-13."""
-    found = points(frame, metric, min_inactive)
+    found = with_chance(frame, metric, min_inactive)
     names = [name for name in PANELS if not varying(found, name).is_empty()]
     if not names:
         raise InputError(

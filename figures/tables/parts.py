@@ -2,10 +2,9 @@
 
 import polars as pl
 
-from qevict_diag.analyses.regret import CHANCE
 from qevict_diag.figures.tables.numbers import limits, percent, text
 from qevict_diag.figures.tables.sheet import Column
-from qevict_diag.policies.arms import DRAWS
+from qevict_diag.policies.arms import CHANCE, DRAWS
 from qevict_diag.statistics.power import FEWEST
 
 PAPER = "Llama-3.1-8B"

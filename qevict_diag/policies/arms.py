@@ -1,4 +1,4 @@
-"""What bounds a policy: random arms of the same bytes, and the optimum."""
+"""What bounds a policy: chance, drawn or in closed form, and the optimum."""
 
 from collections.abc import Iterable
 
@@ -7,6 +7,7 @@ from qevict_diag.policies.conditions import CONDITIONS
 from qevict_diag.policies.policy import Policy
 
 RANDOM, OPTIMUM = "random", "irreversible"  # the rankings that bound all others: chance, and O2
+CHANCE = "chance"  # the metric that is chance in closed form
 
 
 def arm_of(one: Policy) -> str:

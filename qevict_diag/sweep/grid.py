@@ -4,8 +4,9 @@ A `Setting` is one point of the grid that a task can replay on its own: one wind
 either two tiers or three with a quantized fraction and bits. What does not depend on an axis is not multiplied by it:
 two-tier policies have no quantized fraction and no bits, and R1 and R4, which are *defined* by their window, keep it.
 
-Every setting also replays random arms, `BASE[random]` with several seeded draws: what eviction costs when nobody
-chooses. With ``regret`` it replays the optima, `BASE[irreversible]`, as well.
+What eviction costs when nobody chooses is the metric `chance`, in closed form, measured wherever Future Missed Mass
+is. A random policy that is asked for, `BASE[random]`, is replayed in several seeded draws. With ``regret`` a setting
+replays the optima, `BASE[irreversible]`, as well.
 """
 
 import os
@@ -20,7 +21,7 @@ import torch
 from qevict_diag.cache.budget import Budget, exact
 from qevict_diag.errors import InputError, within
 from qevict_diag.measure.traces import metric_names
-from qevict_diag.policies.arms import OPTIMUM, RANDOM, arms_of
+from qevict_diag.policies.arms import CHANCE, RANDOM, optima
 from qevict_diag.policies.catalogue import policy
 from qevict_diag.policies.conditions import DEFINED_BY_WINDOW
 from qevict_diag.policies.estimators.random import RandomRanking
@@ -30,14 +31,14 @@ from qevict_diag.readings import Readings
 from qevict_diag.replay.settings import Settings
 
 T = TypeVar("T")
-RANDOM_ARM, OPTIMUM_ARM = f"[{RANDOM}]", f"[{OPTIMUM}]"
-MOST_DRAWS = 1000  # of a random arm; more take time and tell nothing
+DRAWN = f"[{RANDOM}]"  # ends the name of a random policy without a seed of its own
+MOST_DRAWS = 1000  # of a random policy; more take time and tell nothing
 DTYPES = {"float32": torch.float32, "float64": torch.float64}
 
 
 @dataclass(frozen=True)
 class Options:
-    """What all tasks of a sweep have in common."""
+    """What all tasks of a sweep have in common; ``metrics`` with Future Missed Mass get that of chance beside it."""
 
     metrics: tuple[str, ...] = ("all",)
     min_inactive: int = Settings.min_inactive
@@ -48,7 +49,8 @@ class Options:
     device: str = "cpu"
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "metrics", metric_names(self.metrics))
+        chosen = metric_names(self.metrics)
+        object.__setattr__(self, "metrics", metric_names([*chosen, CHANCE]) if "fmm" in chosen else chosen)
         if self.dtype not in DTYPES:
             raise InputError(f"dtype {self.dtype!r}: allowed are {', '.join(DTYPES)}")
 
@@ -91,7 +93,7 @@ class Setting:
 
     def _arms(self, name: str) -> Iterator[Policy]:
         chosen = policy(name, grain=self.window)
-        if not name.endswith(RANDOM_ARM):
+        if not name.endswith(DRAWN):
             yield chosen
             return
         for seed in range(self.draws):
@@ -103,8 +105,8 @@ class Sweep:
     """The grid: every combination of its axes, on every trace, layer block by layer block.
 
     ``windows`` empty: each policy's own. ``readings`` are labels, ``""`` the defaults, choices joined by commas.
-    ``draws`` seeds of the random arms; ``regret`` adds the optima (slow for R1). Raises InputError and its kinds for
-    what does not exist.
+    ``draws`` seeds of every random policy among them; ``regret`` adds the optima (slow for R1). Raises InputError and
+    its kinds for what does not exist.
     """
 
     traces: tuple[str, ...]
@@ -154,7 +156,7 @@ class Sweep:
         return [(exact(fraction), bits) for fraction, bits in product(self.quantized_fractions, self.bits)]
 
     def _groups(self) -> dict[tuple[int, bool], tuple[str, ...]]:
-        """Policies by window size and number of tiers, each group with what bounds them."""
+        """Policies by window size and number of tiers, each group with its optima where regret is asked for."""
         groups: dict[tuple[int, bool], list[str]] = {}
         for name in self.policies:
             for window in self._windows(name):
@@ -162,9 +164,7 @@ class Sweep:
         return {key: self._bounded(groups[key]) for key in sorted(groups)}
 
     def _bounded(self, names: list[str]) -> tuple[str, ...]:
-        """Add the random arms of a group, and its optima where regret is asked for."""
-        kinds = (RANDOM_ARM, OPTIMUM_ARM) if self.regret else (RANDOM_ARM,)
-        return _unique([*names, *(arm + kind for kind in kinds for arm in arms_of(map(policy, names)))])
+        return _unique([*names, *(optima(map(policy, names)) if self.regret else ())])
 
     def _windows(self, name: str) -> tuple[int, ...]:
         fixed = not self.windows or base_of(name) in DEFINED_BY_WINDOW

@@ -8,13 +8,13 @@ import pytest
 from disk_traces import SMALL, small_sweep, write_traces
 from typer.testing import CliRunner
 
-from qevict_diag.analyses.regret import regret
+from qevict_diag.analyses.regret import MEASURED, regret
 from qevict_diag.analyses.sweeps import sweep_table
 from qevict_diag.cli.app import app
 from qevict_diag.errors import InputError
 from qevict_diag.measure.traces import measure
-from qevict_diag.policies.arms import BOUNDED, bounds, random_arms
-from qevict_diag.policies.catalogue import policies, policy
+from qevict_diag.policies.arms import BOUNDED, bounds
+from qevict_diag.policies.catalogue import policies
 from qevict_diag.sweep import read, run
 from qevict_diag.trace.trace import Trace
 
@@ -22,7 +22,7 @@ from qevict_diag.trace.trace import Trace
 @pytest.fixture(scope="module")
 def sweep(tmp_path_factory):
     traces = write_traces(tmp_path_factory.mktemp("traces"), layers=2)
-    return small_sweep(traces, policies=("R2", "R3", "R3-one-way"), bits=(2, 4), draws=3, regret=True)
+    return small_sweep(traces, policies=("R2", "R3", "R3-one-way"), bits=(2, 4), regret=True)
 
 
 @pytest.fixture(scope="module")
@@ -43,24 +43,35 @@ def test_every_setting_has_the_regret_that_measuring_it_alone_has(sweep, table):
     for setting in sweep.settings():
         chosen = policies([name for name in setting.policies if "[" not in name], window=setting.window)
         settings = setting.settings(SMALL)
-        drawn = [policy(name, grain=setting.window) for name in random_arms(chosen)]
-        alone = measure(traces, chosen, BOUNDED, settings, also=[((*bounds(chosen), *drawn), BOUNDED)]).frame
+        alone = measure(traces, chosen, MEASURED, settings, also=[(bounds(chosen), BOUNDED)]).frame
         expected = {row["policy"]: row for row in regret(alone).to_dicts()}
         here = pl.col("quantized_fraction").is_null() if setting.bits is None else pl.col("bits") == setting.bits
         found = table.filter(here, budget=str(setting.budget), window=setting.window)
         for one in chosen:
             row = found.filter(policy=one.name).row(0, named=True)
-            for name in ("regret", "regret_low", "closed", "closed_high"):
+            for name in ("chance", "regret", "regret_low", "closed", "closed_high"):
                 assert row[name] == pytest.approx(expected[one.name][name]), (setting, one.name, name)
 
 
 def test_bounds_bound_themselves(table):
     optimum = table.filter(pl.col("policy").str.ends_with("[irreversible]"))
-    chance = table.filter(pl.col("policy").str.ends_with("[random]"))
     assert optimum["regret"].abs().max() == 0
-    assert chance["closed"].abs().max() == pytest.approx(0, abs=1e-12)
+    assert (optimum["closed"] - 1).abs().max() == pytest.approx(0, abs=1e-12)
     assert set(optimum["policy"]) == {"R2[irreversible]", "R3[irreversible]"}
     assert table["regret"].min() >= 0
+    assert (table["chance"] > optimum["estimate"].min()).all()
+
+
+def test_a_sweep_that_replayed_random_policies_instead_of_chance_is_read_as_it_is(sweep, tmp_path):
+    """What older sweeps hold: their chance is the mean over the draws."""
+    older = replace(sweep, policies=("R2", "R3", "R2[random]", "R3[random]"), bits=(2,), budgets=("1/2",), draws=3)
+    run(older, tmp_path)
+    frames = read(tmp_path)
+    table = sweep_table(frames.measurements.filter(metric="fmm").collect(), frames.bytes.collect())
+    drawn = table.filter(pl.col("policy").str.ends_with("[random]"))
+    assert len(drawn) == 2 * 2
+    assert drawn["closed"].abs().max() == pytest.approx(0, abs=1e-12)
+    assert drawn["chance"].to_list() == pytest.approx(drawn["estimate"].to_list())
 
 
 def test_regret_needs_the_missed_mass(sweep):

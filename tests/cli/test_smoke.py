@@ -23,7 +23,7 @@ WORDS = {
     "figure": "1 traces --budget 1/2 --horizon 8 --out figure.svg --quiet",
     "table": "15 traces --budget 1/2 --horizon 8 --out table.html --quiet",
     "reproduce": "--help",
-    "sweep": "traces --budget 1/2 --budget 2/3 --horizon 8 --metric fmm --seed-draws 1 --out swept --quiet",
+    "sweep": "traces --budget 1/2 --budget 2/3 --horizon 8 --metric fmm --out swept --quiet",
     "sweep-table": "swept",
     "sweep-figure": "pareto swept --out pareto.pdf",
     "budget": "--json",

@@ -13,7 +13,7 @@ from qevict_diag.cli.app import app
 from qevict_diag.errors import InputError, MetricError
 from qevict_diag.figures.sweep.heatmap import plot_heatmap
 from qevict_diag.figures.sweep.pareto import plot_pareto
-from qevict_diag.figures.sweep.points import held, points
+from qevict_diag.figures.sweep.points import held, points, with_chance
 from qevict_diag.figures.sweep.sensitivity import plot_sensitivities, plot_sensitivity
 from qevict_diag.sweep import Sweep, SweepFolder, read, run
 from qevict_diag.sweep.grid import Options
@@ -24,7 +24,7 @@ def folder(tmp_path_factory):
     """Two articles, two values of every axis."""
     traces = write_traces(tmp_path_factory.mktemp("traces"), layers=2)
     options = Options(("fmm", "churn"), 2, SMALL.horizon, SMALL.sinks, SMALL.recent)
-    grid = {"policies": ("R2", "R3"), "budgets": ("2/5", "1/2"), "windows": (2, 4), "bits": (2, 4), "draws": 2}
+    grid = {"policies": ("R2", "R3"), "budgets": ("2/5", "1/2"), "windows": (2, 4), "bits": (2, 4)}
     out = tmp_path_factory.mktemp("sweep")
     run(Sweep(traces, **grid, quantized_fractions=("1/4", "1/2"), options=options), out)
     return out
@@ -44,19 +44,40 @@ def lines(ax):
     return {line.get_label(): line for line in ax.get_lines() if not line.get_label().startswith("_")}
 
 
-def mean(frame, **where):
-    return frame.filter(metric="fmm", **where)["value"].drop_nans().mean() * 100
+def mean(frame, metric="fmm", **where):
+    return frame.filter(metric=metric, **where)["value"].drop_nans().mean() * 100
 
 
-def test_points_are_means_with_draws_pooled(frame):
+WHERE = {"budget": "2/5", "window": 4, "quantized_fraction": "1/2", "bits": 2}
+
+
+def test_points_are_means(frame):
     found = points(frame)
-    row = found.filter(policy="R3[random]", budget="2/5", window=4, quantized_fraction="1/2", bits=2).row(0, named=True)
-    where = {"policy": "R3[random]", "budget": "2/5", "window": 4, "quantized_fraction": "1/2", "bits": 2}
-    assert row["estimate"] == pytest.approx(mean(frame, **where))
+    row = found.filter(policy="R3", **WHERE).row(0, named=True)
+    assert row["estimate"] == pytest.approx(mean(frame, policy="R3", **WHERE))
     assert row["low"] < row["estimate"] < row["high"]
-    assert len(found) == 2 * 2 * 2 * (
-        1 + 4
-    )  # budgets, windows, with their random arm: two tiers, and three at q × bits
+    assert len(found) == 2 * 2 * (1 + 4)  # budgets, windows: two tiers, and three at q × bits
+
+
+def test_chance_stands_beside_missed_mass_once_for_each_arm(frame):
+    found = with_chance(frame)
+    assert set(found["policy"]) == {"R2", "R3", "R2[chance]", "R3[chance]"}
+    row = found.filter(policy="R3[chance]", **WHERE).row(0, named=True)
+    assert row["estimate"] == pytest.approx(mean(frame, "chance", policy="R3", **WHERE))
+    more = frame.filter(policy="R3").with_columns(policy=pl.lit("R3-one-way"))
+    assert with_chance(pl.concat([frame, more]))["policy"].value_counts().filter(policy="R3-one-way[chance]").is_empty()
+    assert set(with_chance(frame.filter(metric="fmm"))["policy"]) == {"R2", "R3"}
+    assert set(with_chance(frame, "churn")["policy"]) == {"R2", "R3"}
+
+
+def test_draws_of_a_random_policy_are_pooled(folder, tmp_path):
+    traces = tuple(trace["path"] for trace in SweepFolder(folder).manifest()["traces"])
+    options = Options(("fmm",), 2, SMALL.horizon, SMALL.sinks, SMALL.recent)
+    run(Sweep(traces, ("R3[random]",), ("1/2",), (4,), draws=3, options=options), tmp_path)
+    frame = read(tmp_path).measurements.collect()
+    row = points(frame).row(0, named=True)
+    assert frame["seed"].unique().sort().to_list() == [0, 1, 2]
+    assert row["estimate"] == pytest.approx(mean(frame))
 
 
 def test_what_a_picture_fixes_is_the_papers_value_where_there_is_one(frame):
@@ -69,7 +90,7 @@ def test_what_a_picture_fixes_is_the_papers_value_where_there_is_one(frame):
 def test_pareto_has_a_line_and_a_band_for_each_policy_at_the_bytes_used(frame, used):
     ax = plot_pareto(frame, used)
     drawn = lines(ax)
-    assert list(drawn) == ["R2", "R3", "R2[random]", "R3[random]"]
+    assert list(drawn) == ["R2", "R3", "R2[chance]", "R3[chance]"]
     assert len(ax.collections) == 4 + 1  # bands, and the settings off the lines
     where = {"policy": "R3", "window": 2, "quantized_fraction": "1/2", "bits": 2}
     shares = [used.filter(budget=b, **where)["share_peak"].mean() * 100 for b in ("2/5", "1/2")]
@@ -137,7 +158,7 @@ def test_a_metric_without_heads_is_mapped_over_events_or_lags(frame):
 def test_a_pooled_metric_is_mapped_over_lags_as_ratios_of_sums(folder, tmp_path):
     traces = tuple(trace["path"] for trace in SweepFolder(folder).manifest()["traces"])
     options = Options(("lir",), 2, SMALL.horizon, SMALL.sinks, SMALL.recent)
-    run(Sweep(traces, ("R3",), ("1/2",), (2,), draws=1, options=options), tmp_path)
+    run(Sweep(traces, ("R3",), ("1/2",), (2,), options=options), tmp_path)
     frame = read(tmp_path).measurements.collect()
     drawn = plot_heatmap(frame, "lir")
     assert (drawn.get_xlabel(), drawn.collections[0].get_array().shape[0]) == ("lag", 2)

@@ -18,6 +18,7 @@ from qevict_diag.policies.estimators.random import RandomRanking
 from qevict_diag.sweep import Sweep, SweepFolder, misfits, plan, read, run, tasks
 from qevict_diag.sweep.compute import compute
 from qevict_diag.sweep.folder import SWEPT
+from qevict_diag.sweep.grid import Options
 from qevict_diag.trace.manifest import checksum
 from qevict_diag.trace.trace import Trace
 
@@ -78,30 +79,18 @@ def test_windows_default_to_each_policys_own():
     ]
 
 
-@pytest.mark.parametrize(
-    ("chosen", "expected"),
-    [
-        (("R3",), {"R3[random]"}),
-        (("R3-full-only", "R3"), {"R3[random]"}),
-        (("R1", "R2", "R4"), {"R1[random]", "R2[random]", "R4[random]"}),
-        (("R3-one-way",), {"R3[random]"}),
-        (("R2[key_norm]",), {"R2[random]"}),
-        (("R0",), set()),
-    ],
-)
-def test_a_random_arm_is_always_on(chosen, expected):
-    settings = Sweep(("t",), policies=chosen).settings()
-    assert {name for setting in settings for name in setting.policies if name.endswith("[random]")} == expected
-    for setting in settings:
-        seeds = [arm.seed for arm in setting.arms() if arm.name.endswith("[random]")]
-        assert seeds == [0, 1, 2] * bool(expected)
+@pytest.mark.parametrize("metrics", [("fmm",), ("fmm", "churn"), ("all",)])
+def test_chance_is_measured_wherever_missed_mass_is_and_nothing_random_replayed(metrics):
+    sweep = Sweep(("t",), options=Options(metrics))
+    assert {"fmm", "chance"} <= set(sweep.options.metrics)
+    assert all(arm.seed is None for setting in sweep.settings() for arm in setting.arms())
+    assert "chance" not in Options(("churn",)).metrics
 
 
-def test_draws_differ_by_their_seed_alone(traces):
-    setting = small_sweep(traces).settings()[0]
-    arms = [arm for arm in setting.arms() if arm.seed is not None]
-    assert [arm.ranking for arm in arms] == [RandomRanking(0), RandomRanking(1)]
-    assert len({arm.name for arm in arms}) == 1
+def test_a_random_policy_that_is_asked_for_is_drawn_as_often_as_told(traces):
+    asked = small_sweep(traces, policies=("R3", "R3[random]", "R3[random:7]"), draws=2).settings()[0].arms()
+    assert [arm.ranking for arm in asked[1:]] == [RandomRanking(0), RandomRanking(1), RandomRanking(7)]
+    assert [arm.name for arm in asked] == ["R3", "R3[random]", "R3[random]", "R3[random:7]"]
 
 
 @pytest.mark.parametrize(
@@ -137,7 +126,7 @@ def test_a_part_is_named_by_everything_it_depends_on(traces):
     for other in (
         {"options": replace(SMALL, horizon=7)},
         {"options": replace(SMALL, metrics=("lir",))},
-        {"draws": 3},
+        {"draws": 2},
         {"layers_per_task": 2},
     ):
         changed = small_sweep(traces, **other)
@@ -186,11 +175,11 @@ def test_frames_are_lazy_and_tell_settings_apart(swept):
     keys = ["trace", "policy", "budget", "window", "quantized_fraction", "bits", "swept_reading", "seed"]
     used = frames.bytes.collect()
     assert used.select(keys).is_duplicated().sum() == 0
-    assert set(used["policy"]) == {"R2", "R3", "R2[random]", "R3[random]"}
+    assert set(used["policy"]) == {"R2", "R3"}
     two = used.filter(pl.col("policy").str.starts_with("R2"))
     assert two["quantized_fraction"].null_count() == two["bits"].null_count() == len(two)
     assert set(used.filter(policy="R3")["bits"]) == {2}
-    assert set(used.filter(policy="R3[random]")["seed"]) == {0, 1}
+    assert used["seed"].null_count() == len(used)
 
 
 def test_a_finished_sweep_is_not_computed_again(traces, swept):
@@ -380,7 +369,7 @@ def test_what_does_not_fit_is_told_before_anything_runs(traces, tmp_path):
     sweep = small_sweep(traces, budgets=("1/20", "1/2"))
     found = misfits(sweep, opened(sweep))
     assert {str(misfit.setting.budget) for misfit in found} == {"1/20"}
-    with pytest.raises(BudgetError, match=r"8 of 16 settings do not fit \(R2 R2\[random\] at budget 1/20.*and 5 more"):
+    with pytest.raises(BudgetError, match=r"8 of 16 settings do not fit \(R2 at budget 1/20.*and 5 more"):
         run(sweep, tmp_path / "refused")
     assert not (tmp_path / "refused").exists()
     run(replace(sweep, skip_impossible=True), tmp_path / "skipped")

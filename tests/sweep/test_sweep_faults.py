@@ -34,8 +34,6 @@ GRID = (
         "6",
         "--layers-per-task",
         "1",
-        "--seed-draws",
-        "2",
     ),
 )
 PARTS = 32
