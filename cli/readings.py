@@ -8,9 +8,13 @@ import typer
 from qevict_diag.cli import options
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
     import polars as pl
 
+    from qevict_diag.analyses.claims.checks import Setting
     from qevict_diag.replay.settings import Settings
+    from qevict_diag.trace.layer import Recorded
 
 SIGNS = {"holds": "yes", "does not hold": "NO", "no difference": "=", "undecided": "?", "not measured": "."}
 LEGEND = (
@@ -20,7 +24,10 @@ LEGEND = (
 
 Tested = Annotated[
     list[str] | None,
-    typer.Option("--reading", help="NAME=VALUE to test; repeat for several. Default: all, one by one."),
+    typer.Option(
+        "--reading",
+        help="NAME=VALUE to test; with --search NAME to vary, NAME=VALUE to fix. Repeat for several. Default: all.",
+    ),
 ]
 
 
@@ -29,6 +36,9 @@ def readings(
     traces: Annotated[list[Path] | None, typer.Argument(help="Trace folders. Without any: list the readings.")] = None,
     reading: Tested = None,
     window: options.Window = None,
+    search: Annotated[
+        bool, typer.Option("--search", help="Try combinations; print those nearest to all published numbers at once.")
+    ] = False,
     *,
     settings: "Settings",
     as_json: options.AsJson = False,
@@ -37,11 +47,13 @@ def readings(
     """List the readings; with traces, tell under which of them each claim of the paper holds.
 
     One reading is changed at a time. Traces that decode more than they prefill (256+1024) are for the claims about
-    promotion, the others (512+256) for all the rest.
+    promotion, the others (512+256) for all the rest. With --search all combinations of the readings are tried, but for
+    the scope, which is slow and varied only where it is named.
     """
     from qevict_diag.analyses.claims import sensitivity
     from qevict_diag.cli.progress import shown
     from qevict_diag.cli.show import print_frame
+    from qevict_diag.errors import InputError
     from qevict_diag.measure.models import one_model
     from qevict_diag.sweep.engine import workers_here
 
@@ -51,6 +63,13 @@ def readings(
     opened = options.open_traces(traces, one_length=False)
     one_model(opened)
     given = sensitivity.by_setting(opened)
+    if search:
+        if window is not None:
+            raise InputError(
+                "--search holds R1 to R4 against published numbers, at their own windows; leave --window out"
+            )
+        _search(given, settings, reading or [], as_json, quiet)
+        return
     with shown(quiet) as progress:
         labels = reading or sensitivity.alternatives()
         workers = workers_here(settings.device)
@@ -59,6 +78,31 @@ def readings(
         print_frame(found, as_json=True)
         return
     _print(found)
+
+
+def _search(
+    given: "Mapping[Setting, Sequence[Recorded]]", settings: "Settings", words: list[str], as_json: bool, quiet: bool
+) -> None:
+    """Print the combinations nearest to the published numbers, and how far the nearest is from each."""
+    import polars as pl
+
+    from qevict_diag.analyses.claims.search import NOT_IDENTIFIED, ranked, search
+    from qevict_diag.analyses.claims.targets import targets
+    from qevict_diag.cli.progress import shown
+    from qevict_diag.cli.show import print_frame, say
+    from qevict_diag.sweep.engine import workers_here
+
+    with shown(quiet) as progress:
+        workers = workers_here(settings.device)
+        found, tried = search(given, settings, words, targets(settings), workers=workers, progress=progress)
+    if as_json:
+        print_frame(found, as_json=True)
+        return
+    told = ranked(found).with_columns(pl.col("readings").replace("", "(nothing varied)"))
+    first = found.filter(rank=1).drop("rank", "readings", "distance")
+    print_frame(told, as_json=False, title="distance to all published numbers, in units of our intervals")
+    print_frame(first, as_json=False, title="the nearest combination")
+    say(NOT_IDENTIFIED.format(tried=tried, values=len(first)))
 
 
 def _print(found: "pl.DataFrame") -> None:
