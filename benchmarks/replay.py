@@ -2,8 +2,8 @@
 
     python benchmarks/replay.py [TRACE] [--reference] [--long] [--profile] [--threads N] [--json]
 
-TRACE is a recorded trace (a random one of SmolLM2-135M's shape otherwise). The limit is the work no replay can avoid:
-both logit products (full and INT2 keys) and one masked softmax per policy, all layers, in plain torch.
+TRACE is a recorded trace (a random one of SmolLM2-135M's shape otherwise). The measure is work that no replay avoids:
+two logit products (recorded and restored keys) and their softmaxes, all layers, in plain torch.
 """
 
 import argparse
@@ -30,15 +30,16 @@ from qevict_diag.measure.traces import measure
 from qevict_diag.metrics import agreement, fmm, reference
 from qevict_diag.policies import step
 from qevict_diag.policies.catalogue import policy
-from qevict_diag.quantizers.qevict import WindowMinMax
 from qevict_diag.replay import blocks, loop
 from qevict_diag.replay import stream as streams
 from qevict_diag.replay.blocks import LayerBlock
 from qevict_diag.replay.loop import replay
 from qevict_diag.replay.settings import Settings
+from qevict_diag.trace.layer import Recorded
 from qevict_diag.trace.trace import Trace
 
 POLICIES = ("R1", "R2", "R3", "R4")
+TURNS = 4  # of both, one after the other; the fastest of each counts, for others use the machine too
 STAGES: dict[str, tuple[Callable[..., object], ...]] = {  # functions that don't call each other, to group a profile by
     "layers read from disk and checked": (blocks.layer_blocks,),
     "INT2 round trip of the keys": (LayerBlock.restored_key,),
@@ -64,33 +65,28 @@ def seconds(work: Callable[[], object], repeats: int = 3) -> float:
     return sorted(times)[len(times) // 2]
 
 
-def unavoidable(trace, device: str) -> Callable[[], None]:
-    """Both logit products and one masked softmax per policy, all layers at once."""
-    layers = tuple(trace.layer(layer) for layer in trace.layers)
-    block = LayerBlock(layers, len(layers), torch.device(device), torch.float32)
-    shape, query, key = trace.shape, block.query, block.key
-    dequantized = block.restored_key(Grid(shape.prefill, shape.decode, 8), WindowMinMax(2))
-    seen = torch.ones(shape.decode, shape.length, dtype=torch.bool, device=device).tril(shape.prefill)
+def bare(trace: Recorded, device: str) -> Callable[[], None]:
+    """Both logit products and the softmax of each, layer by layer, in plain torch; no mask, no sum, no policy."""
+    recorded = [trace.layer(number) for number in trace.layers]
+    layers = [(layer.query.to(device).float(), layer.key.to(device).float()) for layer in recorded]
 
     def work() -> None:
-        grouped = query.reshape(len(trace.layers), shape.kv_heads, -1, shape.head_dim)
-        logits = [
-            (grouped @ k.transpose(-1, -2)).view(len(trace.layers), shape.heads, shape.decode, -1)
-            for k in (key, dequantized)
-        ]
-        for index, _ in enumerate(POLICIES):
-            torch.softmax(logits[index % 2].masked_fill(~seen, float("-inf")), dim=-1)
+        for query, key in layers:
+            grouped = query.reshape(len(key), -1, query.shape[-1])
+            for _ in ("recorded keys", "restored keys"):
+                torch.softmax(grouped @ key.transpose(-1, -2), dim=-1)
         if device != "cpu":
             torch.cuda.synchronize()
 
     return work
 
 
-def against_the_limit(trace, device: str) -> dict[str, float]:
-    """All metrics of R1-R4 against the unavoidable work."""
-    limit = seconds(unavoidable(trace, device))
-    ours = seconds(lambda: measure([trace], POLICIES, settings=Settings(device=device)))
-    return {"limit_s": limit, "measure_s": ours, "ratio_to_limit (at most 3)": ours / limit}
+def against_the_bare(trace: Recorded, device: str) -> dict[str, float]:
+    """All metrics of R1-R4, from the trace on disk to their rows, against the bare products and softmaxes."""
+    works = bare(trace, device), lambda: measure([trace], POLICIES, settings=Settings(device=device))
+    turns = [[seconds(work, 1) for work in works] for _ in range(TURNS)]
+    least, ours = (min(times) for times in zip(*turns, strict=True))
+    return {"bare_s": least, "measure_s": ours, "times_the_bare (at most 4)": ours / least}
 
 
 def profile(trace, device: str) -> dict[str, float]:
@@ -158,7 +154,7 @@ def main() -> None:
     given = parser.parse_args()
     torch.set_num_threads(given.threads)
     trace = Trace.open(given.trace) if given.trace else random_layers(512, 256, 30, 9, 3, 64)
-    found = against_the_limit(trace, given.device)
+    found = against_the_bare(trace, given.device)
     if given.reference:
         found |= against_the_reference(trace)
     if given.profile:

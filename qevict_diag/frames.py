@@ -91,6 +91,20 @@ def rows(axes: Mapping[str, Sequence[int | None]], **values: Tensor) -> pl.DataF
     return pl.DataFrame({**columns, **numbers})
 
 
+def rows_of_cases(
+    cases: Mapping[str, Sequence[str | int]], axes: Mapping[str, Sequence[int | None]], **values: Tensor
+) -> pl.DataFrame:
+    """The same for several cases, the first axis of ``values``; ``cases`` has what columns say of each of them."""
+    count = len(next(iter(cases.values())))
+    frame = rows({"case": range(count), **axes}, **values)
+    return frame.with_columns(**of_each(cases, frame["case"])).drop("case")
+
+
+def of_each(cases: Mapping[str, Sequence[str | int]], number: pl.Series) -> dict[str, pl.Series]:
+    """What the columns of the cases say, a value for each row; ``number`` is the row's case."""
+    return {name: pl.Series(told).gather(number) for name, told in cases.items()}
+
+
 def conform(frame: pl.DataFrame, schema: Mapping[str, pl.DataType], **constants: object) -> pl.DataFrame:
     """``frame`` with exactly the columns of ``schema``, constants added, missing columns null."""
 

@@ -80,13 +80,22 @@ def _tiers(full: Tensor, quantized: Tensor) -> Tensor:
 
 
 def best(score: Tensor, among: Tensor, count: int) -> Tensor:
-    """The ``count`` highest scores ``among`` the given windows, as a mask; ties go to the lower window id."""
+    """The ``count`` highest scores ``among`` the given windows, as a mask; ties go to the lower window id.
+
+    The lowest score that is kept is found without sorting all of them.
+    """
     if count >= score.shape[-1]:
         return among
     if count == 0:
         return torch.zeros_like(among)
-    order = score.masked_fill(~among, float("-inf")).argsort(dim=-1, descending=True, stable=True)[..., :count]
-    return torch.zeros_like(among).scatter_(-1, order, True) & among
+    score = score.masked_fill(~among, float("-inf"))
+    lowest = score.topk(count, dim=-1).values[..., -1:]
+    kept = score >= lowest
+    if bool((kept.sum(-1, dtype=torch.int32) > count).any()):
+        above, tied = score > lowest, score == lowest
+        left = count - above.sum(-1, keepdim=True)
+        kept = above | (tied & (tied.cumsum(-1) <= left))
+    return kept & among
 
 
 def best_of_each(score: Tensor, among: Tensor, count: Tensor) -> Tensor:

@@ -6,7 +6,7 @@ selected at any later event. Runs still open at the end stay in the denominator,
 neither count.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import polars as pl
@@ -15,7 +15,7 @@ from torch import Tensor
 from torch.nn.functional import pad
 
 from qevict_diag.cache.tier import Tier
-from qevict_diag.frames import rows
+from qevict_diag.frames import of_each, rows_of_cases
 from qevict_diag.metrics.arithmetic import ratio
 from qevict_diag.metrics.metric import Metric, axes
 from qevict_diag.metrics.reference import REFERENCE
@@ -37,7 +37,11 @@ class Runs:
         keep = self.length >= min_inactive
         if after_exit:
             keep = keep & self.exited
-        return Runs(self.lane[keep], self.length[keep], self.rescued[keep], self.exited[keep])
+        return self._where(keep)
+
+    def of_rescued(self) -> "Runs":
+        """Those that were rescued."""
+        return self._where(self.rescued)
 
     def counts(self, lanes: int) -> tuple[Tensor, Tensor]:
         """Rescued and all runs of each lane, int64 [lane]."""
@@ -46,6 +50,9 @@ class Runs:
     def waited(self, min_inactive: int) -> Tensor:
         """Events from eligibility to the return, at least 1, or to the last event of a run still open; int64 [run]."""
         return self.length - min_inactive + self.rescued.long()
+
+    def _where(self, keep: Tensor) -> "Runs":
+        return Runs(self.lane[keep], self.length[keep], self.rescued[keep], self.exited[keep])
 
 
 def inactive_runs(selected: Tensor, exists: Tensor) -> Runs:
@@ -69,40 +76,68 @@ def lir_rows(run: Replay) -> Iterator[pl.DataFrame]:
     For ``min_inactive`` also all episodes by the time they were watched, for a survival curve.
     """
     exists, settings = universe(run), run.plan.settings
-    min_inactive, readings = settings.min_inactive, settings.readings
+    lags = sorted({*INACTIVE, settings.min_inactive})
     for group, selected in {"oracle": oracle_selection(run, exists), "policy": run.tier == Tier.FULL}.items():
         runs = inactive_runs(selected, exists)
-        for reading in ("literal", "after_exit"):
-            label = readings.with_(lir_episodes=reading).label()
-            for m in sorted({*INACTIVE, min_inactive}):
-                found = runs.eligible(m, after_exit=reading == "after_exit")
-                parts = {"lir": _rates(run, found), "return_time": _return_times(run, found, m)}
-                if m == min_inactive:
-                    parts["episodes"] = _watched(run, found, m)
-                for metric, frame in parts.items():
-                    named = {"metric": metric, "reading": label, "group": group}
-                    yield frame.with_columns(**{k: pl.lit(v) for k, v in named.items()}, lag=pl.lit(m))
+        cases = [
+            _Case(reading, m, runs.eligible(m, after_exit=reading == "after_exit")) for reading in READ for m in lags
+        ]
+        watched = [case for case in cases if case.lag == settings.min_inactive]
+        parts = {"lir": _rates(run, cases), "return_time": _returns(run, cases), "episodes": _watched(run, watched)}
+        for metric, frame in parts.items():
+            yield frame.with_columns(metric=pl.lit(metric), group=pl.lit(group))
 
 
-def _rates(run: Replay, found: Runs) -> pl.DataFrame:
+READ = ("literal", "after_exit")  # the readings of episodes, both of which are always reported
+
+
+@dataclass(frozen=True, eq=False)
+class _Case:
+    """The runs that count under one reading of episodes and one m."""
+
+    episodes: str
+    lag: int
+    runs: Runs
+
+
+def _told(run: Replay, cases: Sequence[_Case]) -> dict[str, list[str | int]]:
+    """What the rows of each case say of it."""
+    readings = run.plan.settings.readings
+    labels: list[str | int] = [readings.with_(lir_episodes=case.episodes).label() for case in cases]
+    return {"reading": labels, "lag": [case.lag for case in cases]}
+
+
+def _rates(run: Replay, cases: Sequence[_Case]) -> pl.DataFrame:
     shape = run.tier.shape[:2]
-    rescued, eligible = (number.reshape(shape).double() for number in found.counts(shape.numel()))
-    return rows(axes(run), value=ratio(rescued, eligible), numerator=rescued, denominator=eligible)
+    counts = [torch.stack(case.runs.counts(shape.numel())).view(2, *shape) for case in cases]
+    rescued, eligible = torch.stack(counts, dim=1).double()  # [case, layer, unit]
+    numbers = {"value": ratio(rescued, eligible), "numerator": rescued, "denominator": eligible}
+    return rows_of_cases(_told(run, cases), axes(run), **numbers)
 
 
-def _return_times(run: Replay, found: Runs, min_inactive: int) -> pl.DataFrame:
-    return _per_run(run, found, min_inactive).filter("rescued").select("layer", "value")
+def _returns(run: Replay, cases: Sequence[_Case]) -> pl.DataFrame:
+    """Every time to return: that of each rescued run."""
+    found = _per_run(run, [(number, case.lag, case.runs.of_rescued()) for number, case in enumerate(cases)])
+    return found.select("layer", "value", **of_each(_told(run, cases), found["case"]))
 
 
-def _watched(run: Replay, found: Runs, min_inactive: int) -> pl.DataFrame:
+def _watched(run: Replay, cases: Sequence[_Case]) -> pl.DataFrame:
     """Rescued and all episodes of each layer by how many events they were watched."""
-    counted = _per_run(run, found, min_inactive).group_by("layer", "value")
-    return counted.agg(numerator=pl.col("rescued").sum(), denominator=pl.len()).sort("layer", "value")
+    found = _per_run(run, [(number, case.lag, case.runs) for number, case in enumerate(cases)])
+    keys = ("case", "layer", "value")
+    counted = found.group_by(keys).agg(numerator=pl.col("rescued").sum(), denominator=pl.len()).sort(keys)
+    return counted.with_columns(**of_each(_told(run, cases), counted["case"])).drop("case")
 
 
-def _per_run(run: Replay, found: Runs, min_inactive: int) -> pl.DataFrame:
-    layers = torch.tensor(run.layers)[found.lane.cpu() // run.plan.units]
-    columns = {"layer": layers, "value": found.waited(min_inactive).double().cpu(), "rescued": found.rescued.cpu()}
+def _per_run(run: Replay, cases: Sequence[tuple[int, int, Runs]]) -> pl.DataFrame:
+    """A row for each run: its case, its layer, how long it was watched, and whether it was rescued."""
+    number = torch.cat([torch.full_like(runs.lane, case) for case, _, runs in cases]).cpu()
+    lane, waited, rescued = (
+        torch.cat(parts).cpu()
+        for parts in zip(*((runs.lane, runs.waited(m).double(), runs.rescued) for _, m, runs in cases), strict=True)
+    )
+    layers = torch.tensor(run.layers)[lane // run.plan.units]
+    columns = {"case": number, "layer": layers, "value": waited, "rescued": rescued}
     return pl.DataFrame({name: column.numpy() for name, column in columns.items()})
 
 

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from qevict_diag.cache.tier import Tier
-from qevict_diag.frames import rows
+from qevict_diag.frames import rows_of_cases
 from qevict_diag.metrics.arithmetic import ratio
 from qevict_diag.metrics.metric import Metric, axes, timed
 from qevict_diag.metrics.reference import REFERENCE
@@ -19,7 +19,8 @@ from qevict_diag.replay.result import Replay
 
 def tier_mass(mass: Tensor, tier: Tensor) -> dict[Tier, Tensor]:
     """Mass by tier, [..] each. ``mass`` and ``tier`` are [.., window]; windows not yet historical are local."""
-    return {z: torch.where(tier == z, mass, 0).sum(-1) for z in Tier}
+    sums = mass.new_zeros(*mass.shape[:-1], len(Tier)).scatter_add_(-1, tier.long(), mass)
+    return {z: sums[..., z] for z in Tier}
 
 
 def mass_share_rows(run: Replay) -> Iterator[pl.DataFrame]:
@@ -29,10 +30,10 @@ def mass_share_rows(run: Replay) -> Iterator[pl.DataFrame]:
     events = run.grid.full_intervals() if instantaneous else run.grid.events
     mass = (kept.interval if instantaneous else kept.cumulative)[:, :, :events].double()
     total = mass.sum(-1) + (kept.sinks if reading == "sinks" else 0)
-    for tier, part in tier_mass(mass, run.measured[:, :, :events]).items():
-        where = axes(run, event=range(events))
-        frame = rows(where, value=ratio(part, total), numerator=part, denominator=total)
-        yield timed(run, frame.with_columns(group=pl.lit(tier.word)))
+    found = tier_mass(mass, run.measured[:, :, :events])
+    part, where = torch.stack(list(found.values())), axes(run, event=range(events))
+    cases = {"group": [tier.word for tier in found]}
+    yield timed(run, rows_of_cases(cases, where, value=ratio(part, total), numerator=part, denominator=total))
 
 
 METRIC = Metric(

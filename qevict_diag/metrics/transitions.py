@@ -8,10 +8,11 @@ Counts travel with rates, because P10/P01 ≈ (W - K_f)/K_f is capacity arithmet
 from collections.abc import Iterator
 
 import polars as pl
+import torch
 from torch import Tensor
 
 from qevict_diag.cache.tier import Tier
-from qevict_diag.frames import rows
+from qevict_diag.frames import rows, rows_of_cases
 from qevict_diag.metrics.arithmetic import count, ratio
 from qevict_diag.metrics.metric import Metric, axes, timed
 from qevict_diag.metrics.selection import universe
@@ -60,11 +61,14 @@ def transition_rows(run: Replay) -> Iterator[pl.DataFrame]:
     """P01 and P10 of the policy's full tier per layer and lag, with their counts."""
     exists, selected = universe(run), run.tier == Tier.FULL
     first_passage = run.plan.settings.readings.lag == "first_passage"
-    for lag in LAGS:
-        for group, counts in transition_counts(selected, exists, lag, first_passage=first_passage).items():
-            moved, pairs = (count.double() for count in counts)
-            frame = rows(axes(run), value=ratio(moved, pairs), numerator=moved, denominator=pairs)
-            yield frame.with_columns(group=pl.lit(group), lag=pl.lit(lag))
+    found = {
+        (group, lag): torch.stack(counts)
+        for lag in LAGS
+        for group, counts in transition_counts(selected, exists, lag, first_passage=first_passage).items()
+    }
+    moved, pairs = torch.stack(list(found.values()), dim=1).double()  # [case, layer, unit]
+    cases = {"group": [group for group, _ in found], "lag": [lag for _, lag in found]}
+    yield rows_of_cases(cases, axes(run), value=ratio(moved, pairs), numerator=moved, denominator=pairs)
 
 
 def promotion_rows(run: Replay) -> Iterator[pl.DataFrame]:

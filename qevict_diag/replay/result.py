@@ -70,7 +70,8 @@ class Replay:
     @property
     def ledger(self) -> Tensor:
         """Windows with an entry in the quantized ledger at each event, bool [layer, unit, event, window]."""
-        return (self.tier == Tier.QUANTIZED).to(torch.uint8).cummax(dim=2).values.bool()
+        quantized = self.tier == Tier.QUANTIZED
+        return quantized.to(torch.uint8).cummax(dim=2).values.bool() if self.capacity.quantized else quantized
 
     def kept(self, fold: Fold) -> Any:
         """What ``fold`` kept; MetricError when the replay was not asked for it."""
