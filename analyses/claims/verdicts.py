@@ -58,11 +58,12 @@ def _claim(checks: pl.DataFrame, stands: Mapping[str, str]) -> dict[str, Any]:
 
 
 def told(check: Mapping[str, Any]) -> str:
-    """A check's statistic with its estimate and, where there is one, its 95% interval; whether it counts."""
+    """A check's statistic, its estimate, its 95% interval if it has one, a threshold of ours, and whether it counts."""
     bounded = check["method"] != EXACT and not math.isnan(check["low"])
     limits = f" [{check['low']:.4g}, {check['high']:.4g}]" if bounded else ""
+    ours = f" ({check['word']}: our threshold {check['threshold']:g})" if check["word"] else ""
     beside = "" if check["counts"] else f" (beside the claim: {check['verdict']})"
-    return f"{check['statistic']} = {check['estimate']:.4g}{limits}{beside}"
+    return f"{check['statistic']} = {check['estimate']:.4g}{limits}{ours}{beside}"
 
 
 def combined(parts: Sequence[str]) -> str:

@@ -280,3 +280,10 @@ def test_importance_takes_the_episodes_of_its_reading(frame):
     rows = frame.filter(metric="lir", policy="R3", group="policy", lag=3, reading=label)
     found = importance.compare(under).filter(policy="R3")["lir"][0]
     assert found == pytest.approx(rows["numerator"].sum() / rows["denominator"].sum())
+
+
+def test_evidence_calls_a_threshold_ours_where_the_paper_has_a_word():
+    check = {"statistic": "QSA(R3)", "estimate": 0.98, "low": 0.97, "high": 0.99, "threshold": 0.95, "word": "near 1"}
+    check |= {"method": "t over articles", "counts": True}
+    assert verdicts.told(check) == "QSA(R3) = 0.98 [0.97, 0.99] (near 1: our threshold 0.95)"
+    assert verdicts.told(check | {"word": ""}) == "QSA(R3) = 0.98 [0.97, 0.99]"
