@@ -107,8 +107,8 @@ def _nearest(
     distances: Floats = np.sqrt((away**2).mean(axis=1))
     order = np.argsort(distances, kind="stable")  # undefined ones last
     shown = dict.fromkeys([*order[:nearest].tolist(), 0])
-    rank = {int(place): number for number, place in enumerate(order, start=1)}
-    columns = [(column, int(at), asked[at]) for column, at in enumerate(np.flatnonzero(known))]
+    rank = {place: number for number, place in enumerate(order.tolist(), start=1)}
+    columns = [(column, at, asked[at]) for column, at in enumerate(np.flatnonzero(known).tolist())]
     rows = [
         (
             *(rank[place], grid[place].label(), distances[place], target.quantity.label, target.published),

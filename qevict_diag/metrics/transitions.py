@@ -5,7 +5,7 @@
 Counts travel with rates, because P10/P01 ≈ (W - K_f)/K_f is capacity arithmetic, not dynamics.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import polars as pl
 import torch
@@ -67,7 +67,8 @@ def transition_rows(run: Replay) -> Iterator[pl.DataFrame]:
         for group, counts in transition_counts(selected, exists, lag, first_passage=first_passage).items()
     }
     moved, pairs = torch.stack(list(found.values()), dim=1).double()  # [case, layer, unit]
-    cases = {"group": [group for group, _ in found], "lag": [lag for _, lag in found]}
+    groups, lags = zip(*found, strict=True)
+    cases: dict[str, Sequence[str | int]] = {"group": groups, "lag": lags}
     yield rows_of_cases(cases, axes(run), value=ratio(moved, pairs), numerator=moved, denominator=pairs)
 
 
