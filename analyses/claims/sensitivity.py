@@ -35,6 +35,7 @@ KEPT = ("claim", "verdict", "sign", "n", "numbers", "text")
 FORCED = "admission=forced"
 FORCED_R1 = "admission=forced, R1 only"
 STAGE = "replaying under each reading"
+ROOM = 3 * 2**29  # bytes of a block: many runs share it, and few layers at a time cost much time
 Frames = Mapping[Setting, pl.DataFrame]
 
 
@@ -154,7 +155,7 @@ def _measured(
     """What the claims of a setting need of task ``at``, a trace, under each reading, by label."""
     asked: list[tuple[str, Wanted]] = []
     for label in labels:
-        need, under = needed(label, setting), replace(settings, readings=_readings(label))
+        need, under = needed(label, setting), replace(settings, readings=_readings(label), block_bytes=ROOM)
         asked += [(label, Wanted(one, need[one.name], under)) for one in policies(need, window=window)]
     parts: dict[str, list[pl.DataFrame]] = {label: [pl.DataFrame(schema=MEASUREMENTS)] for label in labels}
     for (label, _), measured in zip(asked, measure_each([trace], [wanted for _, wanted in asked]), strict=True):
