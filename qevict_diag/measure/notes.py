@@ -1,4 +1,4 @@
-"""What to know of numbers before they are read: one prompt twice, policies that keep nothing, layers that lose none."""
+"""What to know of numbers before they are read: one prompt twice, nothing kept, nothing lost, unlike denominators."""
 
 from collections.abc import Iterator, Sequence
 
@@ -13,6 +13,7 @@ def notes(traces: Sequence[Trace], policies: Sequence[Policy], settings: Setting
     """A sentence for each thing to know of these policies' numbers on these traces."""
     yield from _of_one_prompt(traces)
     yield from _empty(traces, policies, settings)
+    yield from _unlike(policies, settings)
     yield from _narrow(traces, settings)
 
 
@@ -40,6 +41,16 @@ def _empty(traces: Sequence[Trace], policies: Sequence[Policy], settings: Settin
                 f"{policy.name} keeps no window of {policy.grain} tokens at budget {settings.budget.ratio}: sinks and "
                 "recent tokens are all it has; raise --budget, or take smaller windows"
             )
+
+
+def _unlike(policies: Sequence[Policy], settings: Settings) -> Iterator[str]:
+    """Policies whose missed mass is a share of different attention, since they set aside other first tokens."""
+    own = {one.name: settings.budget.sinks if one.protected.sinks is None else one.protected.sinks for one in policies}
+    if len(set(own.values())) > 1 and settings.readings.fmm_denominator in ("existing", "historical"):
+        yield (
+            f"{', '.join(f'{name} ({sinks})' for name, sinks in own.items())} set aside different numbers of first "
+            "tokens, whose attention missed mass leaves out; `compare`, or --reading fmm_denominator=sinks, counts alike"
+        )
 
 
 def _narrow(traces: Sequence[Trace], settings: Settings) -> Iterator[str]:

@@ -11,6 +11,7 @@ from qevict_diag.cache.budget import Budget
 from qevict_diag.cli.app import app
 from qevict_diag.measure.notes import notes
 from qevict_diag.policies.catalogue import policy
+from qevict_diag.readings import Readings
 from qevict_diag.record import RecordOptions, record
 from qevict_diag.replay.settings import Settings
 from qevict_diag.texts.source import Source
@@ -33,6 +34,15 @@ def plain(tmp_path_factory):
 def test_a_policy_that_keeps_no_window_is_named(plain, budget, empty):
     """Of 100 tokens, 8 are sinks and recent ones; R2's windows have 8 tokens, R1's one."""
     assert [one.split()[0] for one in told(plain, budget, "R1", "R2")] == empty
+
+
+def test_policies_that_set_aside_other_first_tokens_are_told(plain):
+    """H2O protects no first token, R1 those of the budget: their shares are of different attention."""
+    (found,) = told(plain, "1/2", "R1", "h2o")
+    assert found.startswith("R1 (2), h2o (0) set aside different numbers of first tokens")
+    alike = replace(Settings(Budget("1/2", sinks=2, recent=6), horizon=4), readings=Readings(fmm_denominator="sinks"))
+    assert not list(notes([plain], [policy("R1"), policy("h2o")], alike))
+    assert not told(plain, "1/2", "R1", "streaming_llm(sinks=2)")
 
 
 def test_runs_that_continue_one_prompt_are_no_independent_articles(tmp_path):
