@@ -49,7 +49,7 @@ def _unlike(policies: Sequence[Policy], settings: Settings) -> Iterator[str]:
     if len(set(own.values())) > 1 and settings.readings.fmm_denominator in ("existing", "historical"):
         yield (
             f"{', '.join(f'{name} ({sinks})' for name, sinks in own.items())} set aside different numbers of first "
-            "tokens, whose attention missed mass leaves out; `compare`, or --reading fmm_denominator=sinks, counts alike"
+            "tokens, whose attention missed mass leaves out; `compare` and --reading fmm_denominator=sinks count alike"
         )
 
 
