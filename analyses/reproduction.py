@@ -149,13 +149,14 @@ def record_missing(request: Request, progress: Progress) -> dict[Setting, list[T
 
     known = {"id": request.model} | fingerprint(request.model, request.revision)
     texts = {setting: setting.texts(request.sources) for setting in request.recorded}
-    missing = {
-        setting: [one for one in sources if not _path(request, setting, one).exists()]
-        for setting, sources in texts.items()
-    }
+    missing: dict[Setting, list[Source]] = {}
+    planned: set[Path] = set()  # settings may share traces
     for setting, sources in texts.items():
-        for source in set(sources) - set(missing[setting]):
+        paths = {one: _path(request, setting, one) for one in sources}
+        for source in (one for one, path in paths.items() if path.exists()):
             _opened(request, setting, source, known)
+        missing[setting] = [one for one, path in paths.items() if not path.exists() and path not in planned]
+        planned.update(paths.values())
     if any(missing.values()):
         _record(request, missing, progress)
         known |= fingerprint(request.model, request.revision)  # of a model that was fetched just now

@@ -100,6 +100,13 @@ def test_traces_that_are_there_are_used_again(made, request_, monkeypatch):
     assert [trace.name for trace in traces[EARLY]] == ["one", "two"]
 
 
+def test_settings_that_share_traces_record_each_once(request_, tmp_path):
+    """With the texts' own words, what is shown and what is judged are the same recordings."""
+    teacher = replace(request_, out=tmp_path / "out", continuation="teacher")
+    traces = recorded.record_missing(teacher, lambda *stage: None)
+    assert [trace.path for trace in traces[EARLY]] == [trace.path for trace in traces[JUDGED[0]]]
+
+
 def test_a_trace_of_another_text_is_refused(made, request_):
     changed = replace(request_, sources=(source("one", 3), source("two", 2)))
     with pytest.raises(InputError, match="give another --out or move that trace away"):
