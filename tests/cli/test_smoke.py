@@ -20,6 +20,7 @@ WORDS = {
     "import": "rows.safetensors --out imported",
     "replay": "traces --budget 1/2 --out decisions.parquet --quiet",
     "analyze": "traces --budget 1/2 --horizon 8 --out rows.csv --quiet",
+    "compare": "traces --policy R2 --policy h2o --budget 1/2 --horizon 8 --out compared --quiet",
     "figure": "1 traces --budget 1/2 --horizon 8 --out figure.svg --quiet",
     "table": "15 traces --budget 1/2 --horizon 8 --out table.html --quiet",
     "reproduce": "--help",
