@@ -102,7 +102,9 @@ def _stop(results: Generator[Any, None, None]) -> None:
 
 @contextmanager
 def _loky(engine: Engine) -> Iterator[int]:
-    with joblib.parallel_config(backend="loky", inner_max_num_threads=1):
+    with warnings.catch_warnings(), joblib.parallel_config(backend="loky", inner_max_num_threads=1):
+        # a worker that has grown is replaced by a fresh one, which is as it should be
+        warnings.filterwarnings("ignore", "A worker stopped while some jobs were given", UserWarning)
         yield engine.workers
 
 
