@@ -14,6 +14,7 @@ QEvictError                 one line: what was given, what is allowed, what to d
 
 import math
 import reprlib
+from collections.abc import Iterable
 
 
 class QEvictError(Exception):
@@ -57,6 +58,13 @@ class SweepError(QEvictError):
 
 
 LARGEST = 2**31 - 1  # whole numbers beyond it fit no column of a frame
+
+
+def one_of(what: str, value: str, allowed: Iterable[str]) -> None:
+    """InputError unless ``value`` is one of the ``allowed`` words."""
+    known = tuple(allowed)
+    if value not in known:
+        raise InputError(f"{what} {reprlib.repr(value)}: there are {', '.join(known)}")
 
 
 def within(what: str, value: float, least: float, most: float | None = None) -> None:

@@ -13,7 +13,7 @@ from qevict_diag.errors import ModelError, QEvictError
 
 POINTER = b"version https://git-lfs.github.com/spec/v1"
 LONGEST = 300  # characters of a cause
-_SAYS_ENOUGH = (OSError, ValueError, ImportError, RuntimeError, NotImplementedError)
+_SAYS_ENOUGH = (OSError, ValueError, ImportError, RuntimeError)
 _OWN_CODE = "--trust-remote-code"
 _SEE_REPORT = "above report"  # transformers refers to a table that it has logged
 _OF_ENTRIES = re.compile(r"(.+_)?config\.json|.+\.index\.json|(tokenizer|vocab|special_tokens_map|added_tokens)\.json")
@@ -35,7 +35,7 @@ def explained(
         yield
     except QEvictError:
         raise
-    except Exception as error:
+    except Exception as error:  # a dozen libraries raise what they like over a foreign file; see above
         told = damaged(folder) or cause(error, said)
         told += f"; {advice}" if advice and _OWN_CODE not in told else ""
         raise ModelError(f"cannot {verb} {what}: {told}") from error

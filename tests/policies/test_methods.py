@@ -51,7 +51,7 @@ def prompt_of(grid, heads, first=0):
     )
 
 
-def kept_by(name, weights, prefill, recent, full, heavy_by=None):
+def kept_by(name, weights, prefill, recent, full):
     """Tokens alive after each event, played step by step on rows of attention."""
     rows = rows_of(weights, len(weights))
     grid = Grid(prefill, len(weights) - prefill + 1, 1, 0, recent)

@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from qevict_diag.errors import InputError
+from qevict_diag.errors import one_of
 from qevict_diag.policies.allotment import Adaptive, Pooled
 from qevict_diag.policies.methods.snapkv import snapkv
 from qevict_diag.policies.policy import Policy
@@ -16,8 +16,7 @@ def adakv(window: int = 32, kernel: int = 7, pool: str = "max", floor: float = 0
     first and then the best of the rest, which is exact and what kvpress does. InputError for others. A key-value head
     has one set, by the mean over its query heads (the original's ``gqa_support``).
     """
-    if quirks not in ("as_code", "repaired"):
-        raise InputError(f"adakv quirks {quirks!r}: there are as_code, repaired")
+    one_of("adakv quirks", quirks, ("as_code", "repaired"))
     return replace(
         snapkv(window, kernel, pool),
         name="adakv",

@@ -6,7 +6,7 @@ from typing import final
 
 from torch import Tensor
 
-from qevict_diag.errors import InputError, within
+from qevict_diag.errors import one_of, within
 from qevict_diag.policies.estimators.cumulative import CumulativeAttention
 from qevict_diag.policies.policy import Policy, Protected
 from qevict_diag.policies.ranking import Estimator, State
@@ -46,6 +46,7 @@ def h2o(recent: float = 0.5, variant: str = "original") -> Policy:
     original's repository, in which a dropped token may come back, is not replayed. InputError for another variant.
     """
     within("h2o recent", recent, 0, 1)
+    one_of("h2o variant", variant, ("original", "kvpress"))
     if variant == "original":
         return Policy(
             "h2o",
@@ -56,8 +57,6 @@ def h2o(recent: float = 0.5, variant: str = "original") -> Policy:
             protected=Protected(sinks=0, recent_share=Fraction(recent).limit_denominator(1000)),
             source=SOURCE,
         )
-    if variant != "kvpress":
-        raise InputError(f"h2o variant {variant!r}: there are original, kvpress")
     return Policy(
         "h2o",
         1,

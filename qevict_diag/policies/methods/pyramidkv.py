@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from qevict_diag.errors import InputError
+from qevict_diag.errors import one_of
 from qevict_diag.policies.allotment import Pyramid
 from qevict_diag.policies.methods.snapkv import snapkv
 from qevict_diag.policies.policy import Policy
@@ -14,8 +14,7 @@ def pyramidkv(window: int = 8, kernel: int = 7, pool: str = "max", beta: int = 2
     Defaults are those of the original's LongBench runner. ``quirks`` as_code rounds the step between layers as the code
     does, which overspends a little; repaired never keeps more than the layers' budgets together. InputError for others.
     """
-    if quirks not in ("as_code", "repaired"):
-        raise InputError(f"pyramidkv quirks {quirks!r}: there are as_code, repaired")
+    one_of("pyramidkv quirks", quirks, ("as_code", "repaired"))
     return replace(
         snapkv(window, kernel, pool),
         name="pyramidkv",

@@ -6,7 +6,7 @@ from typing import final
 import torch.nn.functional as F
 from torch import Tensor
 
-from qevict_diag.errors import InputError, MetricError, within
+from qevict_diag.errors import MetricError, one_of, within
 from qevict_diag.policies.policy import Policy, Protected
 from qevict_diag.policies.ranking import Estimator, State
 from qevict_diag.policies.schedule import AFTER_PROMPT
@@ -33,9 +33,8 @@ class PromptWindow(Estimator):
     def __post_init__(self) -> None:
         within("observation window", self.window, 1)
         within("pooling kernel", self.kernel, 1)
-        if self.pool not in POOLS or self.reduce not in REDUCED:
-            allowed = f"pool is {' or '.join(POOLS)}, reduce {' or '.join(REDUCED)}"
-            raise InputError(f"pool {self.pool!r}, reduce {self.reduce!r}: {allowed}")
+        one_of("pool", self.pool, POOLS)
+        one_of("reduce", self.reduce, REDUCED)
 
     def init(self, prompt: Prompt) -> State:
         """The score, for ever: 0 for what comes later. MetricError where fewer prompt queries are stored."""
@@ -76,8 +75,7 @@ def snapkv(window: int = 32, kernel: int = 5, pool: str = "avg", reduce: str = "
     group's times as many); kv_head, the default and kvpress's choice, one to each key-value head. The original's class
     has window 64, kernel 5 and average pooling, its LongBench runner window 32, kernel 7 and ``pool=max``.
     """
-    if sets not in ("kv_head", "head"):
-        raise InputError(f"snapkv sets {sets!r}: there are kv_head, head")
+    one_of("snapkv sets", sets, ("kv_head", "head"))
     return Policy(
         "snapkv",
         1,

@@ -5,7 +5,7 @@ from typing import final
 
 from torch import Tensor
 
-from qevict_diag.errors import InputError
+from qevict_diag.errors import one_of
 from qevict_diag.policies.policy import Policy, Protected
 from qevict_diag.policies.ranking import Estimator, State
 from qevict_diag.policies.schedule import AFTER_PROMPT, EVERY_WINDOW
@@ -38,8 +38,7 @@ def tova(variant: str = "original") -> Policy:
     dropped at once. ``variant`` kvpress decides after the prompt only and always keeps the newest. InputError for
     another variant.
     """
-    if variant not in ("original", "kvpress"):
-        raise InputError(f"tova variant {variant!r}: there are original, kvpress")
+    one_of("tova variant", variant, ("original", "kvpress"))
     original = variant == "original"
     return Policy(
         "tova",
