@@ -7,12 +7,13 @@ from fractions import Fraction
 import polars as pl
 
 from qevict_diag.analyses.estimates import Cells, cells, described, estimates, rows_of, sample
-from qevict_diag.errors import InputError
+from qevict_diag.errors import InputError, ReadingError, one_of
 from qevict_diag.measure.match import Use, full_bytes, holding, mean_bytes, peak_bytes
 from qevict_diag.measure.traces import Measurements, Wanted, measure_each
 from qevict_diag.policies.catalogue import POLICIES
 from qevict_diag.policies.policy import Policy
 from qevict_diag.progress import Progress, Steps, silent
+from qevict_diag.readings import Readings
 from qevict_diag.replay.plan import make_plan
 from qevict_diag.replay.settings import Settings
 from qevict_diag.statistics.intervals import minus
@@ -35,8 +36,7 @@ class Comparison:
     match: str = "peak"
 
     def __post_init__(self) -> None:
-        if self.match not in MATCHES:
-            raise InputError(f"match {self.match!r}: there are {', '.join(MATCHES)}")
+        one_of("match", self.match, MATCHES)
         names = [one.name for one in self.policies]
         if not names or len(set(names)) < len(names):
             raise InputError(f"policies {', '.join(names) or '(none)'}: give at least one, each once")
@@ -61,31 +61,34 @@ def measured(
 ) -> Measurements:
     """Replay every policy at every budget, on one stream of masses for each trace; rows carry the share `ASKED` for.
 
-    Missed mass counts as a share of all attention on existing positions, the first ones included (reading H = sinks):
-    policies protect different numbers of them. Traces are of one shape; ``workers`` processes share them, and a step of
-    ``progress`` is a trace. Raises what `measure` raises.
+    Missed mass counts as a share of all attention on existing positions, the first ones included (reading H = sinks,
+    or all where that is asked for), since policies protect different numbers of them. Traces are of one shape;
+    ``workers`` processes share them, and a step of ``progress`` is a trace. Raises ReadingError for H = historical, and
+    what `measure` raises.
     """
     shape = traces[0].shape
-    common = replace(settings, readings=settings.readings.with_(fmm_denominator="sinks"))
+    common = replace(settings, readings=_counting_alike(settings.readings))
     asked = [(one, budget) for budget in comparison.budgets for one in comparison.policies]
     wanted = [Wanted(one, METRICS, comparison.settings(one, budget, shape, common)) for one, budget in asked]
-    calls = [(at, trace, wanted, [budget for _, budget in asked]) for at, trace in enumerate(traces)]
-    done, parts = Steps(progress, "replaying", len(traces)), {}
-    for at, part in Engine(workers=min(workers, len(traces))).map(_of_trace, calls):
-        parts[at] = part
-        done()
-    ordered = [parts[at] for at in range(len(traces))]
-    return Measurements(pl.concat([one.frame for one in ordered]), pl.concat([one.bytes for one in ordered]))
+    calls = [(trace, wanted, [budget for _, budget in asked]) for trace in traces]
+    engine = Engine(workers=min(workers, len(traces)))
+    found = engine.collect(_of_trace, calls, Steps(progress, "replaying", len(traces)))
+    return Measurements(pl.concat([one.frame for one in found]), pl.concat([one.bytes for one in found]))
 
 
-def _of_trace(
-    at: int, trace: Recorded, wanted: Sequence[Wanted], budgets: Sequence[Fraction]
-) -> tuple[int, Measurements]:
+def _counting_alike(readings: Readings) -> Readings:
+    """The readings, with first tokens in FMM's denominator."""
+    if readings.fmm_denominator == "historical":
+        raise ReadingError("reading fmm_denominator=historical leaves out what a policy protects; give sinks or all")
+    return readings.with_(fmm_denominator="all" if readings.fmm_denominator == "all" else "sinks")
+
+
+def _of_trace(trace: Recorded, wanted: Sequence[Wanted], budgets: Sequence[Fraction]) -> Measurements:
     frames, used = [], []
     for one, budget in zip(measure_each([trace], wanted), budgets, strict=True):
         frames.append(one.frame.with_columns(pl.lit(str(budget)).alias(ASKED)))
         used.append(one.bytes.with_columns(pl.lit(str(budget)).alias(ASKED)))
-    return at, Measurements(pl.concat(frames), pl.concat(used))
+    return Measurements(pl.concat(frames), pl.concat(used))
 
 
 def ranked(found: Measurements, match: str = "peak") -> pl.DataFrame:

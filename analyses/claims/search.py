@@ -135,12 +135,10 @@ def _measured(
         for keys in _together([t.quantity for t in asked if t.setting == setting], grid)
         for trace in some
     ]
-    done = Steps(progress, STAGE, len(calls))
     parts: dict[Key, list[tuple[float, float]]] = {}
-    for sums in Engine(workers=min(workers, len(calls))).map(_sums, calls):
+    for sums in Engine(workers=min(workers, len(calls))).collect(_sums, calls, Steps(progress, STAGE, len(calls))):
         for key, pair in sums.items():
             parts.setdefault(key, []).append(pair)
-        done()
     arrays = {key: np.array(pairs).T for key, pairs in parts.items()}  # [numerator or denominator, article]
     return {key: over_articles(array[:1], array[1:]) for key, array in arrays.items()}
 

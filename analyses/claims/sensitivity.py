@@ -137,22 +137,20 @@ def _measure_all(
 ) -> Iterator[tuple[str, Frames]]:
     """Measure what each reading needs; on a trace all share one stream of masses, so that logits are computed once."""
     tasks = [(setting, trace) for setting, some in traces.items() for trace in some]
-    calls = [(at, trace, setting, settings, tuple(labels), window) for at, (setting, trace) in enumerate(tasks)]
-    done, found = Steps(progress, STAGE, len(tasks)), {}
-    for at, frames in Engine(workers=min(workers, len(tasks))).map(_measured, calls):
-        found[at] = frames
-        done()
+    calls = [(trace, setting, settings, tuple(labels), window) for setting, trace in tasks]
+    engine = Engine(workers=min(workers, len(tasks)))
+    found = engine.collect(_measured, calls, Steps(progress, STAGE, len(tasks)))
     for label in labels:
         parts: dict[Setting, list[pl.DataFrame]] = {setting: [pl.DataFrame(schema=MEASUREMENTS)] for setting in traces}
-        for at, (setting, _) in enumerate(tasks):
-            parts[setting].append(found[at][label])
-        yield label, {setting: pl.concat(frames) for setting, frames in parts.items()}
+        for (setting, _), frames in zip(tasks, found, strict=True):
+            parts[setting].append(frames[label])
+        yield label, {setting: pl.concat(some) for setting, some in parts.items()}
 
 
 def _measured(
-    at: int, trace: Recorded, setting: Setting, settings: Settings, labels: Sequence[str], window: int | None
-) -> tuple[int, dict[str, pl.DataFrame]]:
-    """What the claims of a setting need of task ``at``, a trace, under each reading, by label."""
+    trace: Recorded, setting: Setting, settings: Settings, labels: Sequence[str], window: int | None
+) -> dict[str, pl.DataFrame]:
+    """What the claims of a setting need of a trace under each reading, by label."""
     asked: list[tuple[str, Wanted]] = []
     for label in labels:
         need, under = needed(label, setting), replace(settings, readings=_readings(label), block_bytes=ROOM)
@@ -160,7 +158,7 @@ def _measured(
     parts: dict[str, list[pl.DataFrame]] = {label: [pl.DataFrame(schema=MEASUREMENTS)] for label in labels}
     for (label, _), measured in zip(asked, measure_each([trace], [wanted for _, wanted in asked]), strict=True):
         parts[label].append(measured.frame)
-    return at, {label: pl.concat(frames) for label, frames in parts.items()}
+    return {label: pl.concat(frames) for label, frames in parts.items()}
 
 
 def _verdicts(label: str, frames: Frames, settings: Settings) -> pl.DataFrame:

@@ -11,12 +11,13 @@ from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import cache
-from typing import Any
+from typing import Any, TypeVar
 
 import joblib
 
 from qevict_diag.errors import InputError, SweepError, within
 
+T = TypeVar("T")
 ENGINES = ("loky", "dask", "ray")
 CONNECT_SECONDS = 10
 MOST_WORKERS = 4096  # processes on one machine
@@ -56,6 +57,20 @@ class Engine:
                 raise SweepError(LOST) from error
             finally:
                 _stop(results)
+
+    def collect(
+        self, function: Callable[..., T], arguments: Sequence[tuple[Any, ...]], finished: Callable[[], None]
+    ) -> list[T]:
+        """All results, in the order of ``arguments``; ``finished`` is called as each comes. Raises as `map` does."""
+        found: dict[int, T] = {}
+        for at, result in self.map(_numbered, [(at, function, *each) for at, each in enumerate(arguments)]):
+            found[at] = result
+            finished()
+        return [found[at] for at in range(len(arguments))]
+
+
+def _numbered(at: int, function: Callable[..., T], *arguments: Any) -> tuple[int, T]:
+    return at, function(*arguments)
 
 
 def workers_here(device: str) -> int:

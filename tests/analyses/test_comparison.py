@@ -1,6 +1,7 @@
 """Policies at the same bytes: what is matched, how they are ranked, what is said, and the command."""
 
 import json
+from dataclasses import replace
 from fractions import Fraction
 
 import polars as pl
@@ -13,9 +14,10 @@ from qevict_diag.analyses import comparison
 from qevict_diag.analyses.comparison import ASKED, Comparison
 from qevict_diag.cache.budget import Budget
 from qevict_diag.cli.app import app
-from qevict_diag.errors import InputError
+from qevict_diag.errors import InputError, ReadingError
 from qevict_diag.measure.traces import Measurements
 from qevict_diag.policies.catalogue import policies
+from qevict_diag.readings import Readings
 from qevict_diag.replay.settings import Settings
 from qevict_diag.testing.traces import random_trace
 
@@ -41,6 +43,13 @@ def test_every_policy_holds_its_share_at_the_peak_and_would_hold_more_with_one_t
     assert (half["share_peak"] <= 0.5).all()
     token_by_token = half.filter(pl.col("policy").is_in(["R1", "h2o", "streaming_llm"]))
     assert (token_by_token["share_peak"] > 0.5 - 1.5 / 128).all()
+
+
+def test_two_processes_measure_what_one_does(traces, found):
+    asked = Comparison(policies(NAMES), (Fraction(1, 2), Fraction(1, 4)))
+    other = comparison.measured(traces, asked, SETTINGS, workers=2)
+    assert other.frame.equals(found.frame)
+    assert other.bytes.equals(found.bytes)
 
 
 def test_one_that_keeps_all_later_tokens_has_no_place_where_it_holds_more(found):
@@ -82,6 +91,14 @@ def test_policies_share_a_place_when_their_paired_difference_covers_zero():
         "At 20% of FullKV's bytes a misses least, 15.0% of the attention (2 articles); b cannot be told apart from it; "
         "d misses most, 35.1%."
     )
+
+
+def test_a_denominator_that_differs_between_policies_is_refused_and_all_is_kept(traces):
+    asked = Comparison(policies(["R2"]), (Fraction(1, 2),))
+    with pytest.raises(ReadingError, match="give sinks or all"):
+        comparison.measured(traces, asked, replace(SETTINGS, readings=Readings(fmm_denominator="historical")))
+    kept = comparison.measured(traces, asked, replace(SETTINGS, readings=Readings(fmm_denominator="all")))
+    assert set(kept.frame["reading"]) == {"fmm_denominator=all"}
 
 
 @pytest.mark.parametrize(

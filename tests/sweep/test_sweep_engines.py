@@ -5,6 +5,7 @@ import signal
 import socket
 import subprocess
 import sys
+import time
 
 import pytest
 from disk_traces import contents, small_sweep, write_traces
@@ -118,3 +119,16 @@ def test_ray_that_is_not_installed_is_an_error_in_words(sweep, tmp_path, monkeyp
     monkeypatch.setitem(__import__("sys").modules, "ray", None)
     with pytest.raises(InputError, match=r"pip install 'qevict-diag\[ray\]'"):
         list(Engine("ray").map(print, []))
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_results_are_collected_in_the_order_that_was_asked_for(workers):
+    """The first takes longest, so two workers finish the second before it."""
+    finished = []
+    found = Engine(workers=workers).collect(_after, [(0.4, "first"), (0.0, "second")], lambda: finished.append(1))
+    assert (found, len(finished)) == (["first", "second"], 2)
+
+
+def _after(seconds, told):
+    time.sleep(seconds)
+    return told
