@@ -10,6 +10,7 @@ import sys
 from functools import partial
 
 import pytest
+from children import forked, status_of
 
 from qevict_diag import files
 from qevict_diag.cli.signals import end_cleanly
@@ -98,21 +99,6 @@ def mode(path):
 def in_child(action):
     """The exit status of ``action`` in a forked process; -9 when it was killed."""
     return status_of(forked(action))
-
-
-def forked(action):
-    """A child process that runs ``action`` and nothing else."""
-    child = os.fork()
-    if child == 0:
-        try:
-            action()
-        finally:
-            os._exit(0)
-    return child
-
-
-def status_of(child):
-    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
 
 
 def kill_myself():

@@ -5,7 +5,7 @@ policy pooled; with one article there are none. Beside Future Missed Mass stands
 picture holds fixed: `points.reference`. `SWEEP_FIGURES` lists them.
 """
 
-from qevict_diag.errors import InputError
+from qevict_diag.errors import one_of
 from qevict_diag.figures.sweep import heatmap, pareto, sensitivity
 from qevict_diag.figures.sweep.figure import SweepFigure
 
@@ -16,6 +16,5 @@ SWEEP_FIGURES: dict[str, SweepFigure] = {
 
 def sweep_figure(name: str) -> SweepFigure:
     """The figure of a sweep called ``name``; InputError when there is none."""
-    if name not in SWEEP_FIGURES:
-        raise InputError(f"figure {name!r}: there are {', '.join(SWEEP_FIGURES)}")
+    one_of("figure", name, SWEEP_FIGURES)
     return SWEEP_FIGURES[name]

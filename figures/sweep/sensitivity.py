@@ -7,7 +7,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from qevict_diag import metrics
-from qevict_diag.errors import InputError
+from qevict_diag.errors import InputError, one_of
 from qevict_diag.figures.lines import _finish, _line, _name_lines, _ordered, _range
 from qevict_diag.figures.style import axes_of, style
 from qevict_diag.figures.sweep.figure import SweepFigure, Swept
@@ -33,8 +33,7 @@ def plot_sensitivity(
 
     ``min_inactive`` is the m at which Global LIR is shown.
     """
-    if name not in PANELS:
-        raise InputError(f"axis {name!r}: there are {', '.join(PANELS)}")
+    one_of("axis", name, PANELS)
     shown = varied(with_chance(frame, metric, min_inactive), name)
     places = sorted(shown[name].unique().to_list(), key=Fraction)
     shown = shown.with_columns(place=pl.col(name).replace_strict(places, range(len(places)), return_dtype=pl.Float64))

@@ -11,7 +11,7 @@ from functools import partial
 from typing import Any
 
 from qevict_diag import plugins
-from qevict_diag.errors import InputError
+from qevict_diag.errors import InputError, one_of
 from qevict_diag.policies.allotment import Allotment, Equal, Pooled
 from qevict_diag.policies.conditions import CONDITIONS, DEFINED_BY_WINDOW
 from qevict_diag.policies.estimators.cumulative import CumulativeAttention
@@ -73,8 +73,8 @@ def chosen(
     window or prompt, ``prompt_tail`` tokens of the prompt's end protected, ``quantizer`` by name.
     """
     for name, value, known in (("allotment", allotment, ALLOTMENTS), ("schedule", schedule, SCHEDULES)):
-        if value and value not in known:
-            raise InputError(f"{name} {value!r}: there are {', '.join(known)}")
+        if value:
+            one_of(name, value, known)
     changes: dict[str, Any] = {
         "grain": window or base.grain,
         "scope": scope or base.scope,

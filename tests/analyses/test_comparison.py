@@ -45,6 +45,16 @@ def test_every_policy_holds_its_share_at_the_peak_and_would_hold_more_with_one_t
     assert (token_by_token["share_peak"] > 0.5 - 1.5 / 128).all()
 
 
+def test_bytes_are_matched_in_the_mean_or_not_at_all_where_that_is_asked(traces):
+    used = {}
+    for match in ("mean", "budget"):
+        asked = Comparison(policies(["R1", "snapkv(window=8)"]), (Fraction(1, 2),), match)
+        used[match] = comparison.ranked(comparison.measured(traces, asked, SETTINGS), match).sort("policy")
+    assert (used["mean"]["share_mean"] <= 0.5).all()
+    assert used["budget"]["share_mean"][1] > 0.5  # what is generated comes on top of the budget
+    assert used["budget"]["place"].null_count() == 0
+
+
 def test_two_processes_measure_what_one_does(traces, found):
     asked = Comparison(policies(NAMES), (Fraction(1, 2), Fraction(1, 4)))
     other = comparison.measured(traces, asked, SETTINGS, workers=2)

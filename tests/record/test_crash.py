@@ -8,6 +8,7 @@ import time
 
 import pytest
 import torch
+from children import forked, status_of
 from tiny_models import build, transformers_noise
 
 from qevict_diag.record import RecordOptions, record
@@ -31,19 +32,13 @@ def model():
 
 
 def in_child(action):
-    """The exit status of ``action`` in a forked process: 0 when it finished, -9 when it was killed."""
-    child = os.fork()
-    if child == 0:
-        try:
-            torch.set_num_threads(1)
-            action()
-        finally:
-            os._exit(0)
-    return child
+    """A child process that runs ``action`` on one thread."""
 
+    def alone():
+        torch.set_num_threads(1)
+        action()
 
-def status(child):
-    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+    return forked(alone)
 
 
 def whole_traces(folder):
@@ -80,7 +75,7 @@ def test_killed_before_every_file_operation(model, tmp_path):
             kill_at(number, folder)
             record(model, None, SOURCES, OPTIONS, out=folder)
 
-        if status(in_child(action)) == 0:
+        if status_of(in_child(action)) == 0:
             finished += 1
             break
         killed += 1
@@ -92,7 +87,7 @@ def test_killed_before_every_file_operation(model, tmp_path):
 
 def test_killed_at_twenty_random_moments(model, tmp_path):
     started = time.monotonic()
-    assert status(in_child(lambda: record(model, None, SOURCES, OPTIONS, out=tmp_path / "timing"))) == 0
+    assert status_of(in_child(lambda: record(model, None, SOURCES, OPTIONS, out=tmp_path / "timing"))) == 0
     duration = time.monotonic() - started
     for number, share in enumerate(random.Random(0).random() for _ in range(20)):
         folder = tmp_path / str(number)
@@ -100,7 +95,7 @@ def test_killed_at_twenty_random_moments(model, tmp_path):
         child = in_child(lambda folder=folder: record(model, None, SOURCES, OPTIONS, out=folder))
         time.sleep(share * duration * 1.2)
         os.kill(child, signal.SIGKILL)
-        status(child)
+        status_of(child)
         whole_traces(folder)
 
 
@@ -110,7 +105,7 @@ def test_resume_finishes_what_a_killed_recording_began(model, tmp_path):
         kill_at(12, tmp_path)
         record(model, None, SOURCES[1:], OPTIONS, out=tmp_path)
 
-    assert status(in_child(action)) == -signal.SIGKILL
+    assert status_of(in_child(action)) == -signal.SIGKILL
     assert whole_traces(tmp_path) == ["one"]
     assert len(list(tmp_path.iterdir())) == 2
     stamp = (tmp_path / "one" / "manifest.json").stat().st_mtime_ns
