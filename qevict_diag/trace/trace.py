@@ -68,6 +68,10 @@ class Trace:
         files = {name: read.file(name, entry) for name, entry in read.mapping(manifest.get("files"), "files").items()}
         return cls(folder, manifest, shape, *_layers(read, manifest, shape, files), files)
 
+    def __getstate__(self) -> dict[str, Any]:
+        """What is pickled: a process that works in another folder finds this one by its absolute path."""
+        return vars(self) | {"path": self.path.absolute()}
+
     @property
     def name(self) -> str:
         """The folder's name."""

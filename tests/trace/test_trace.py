@@ -3,6 +3,7 @@
 import fcntl
 import json
 import os
+import pickle
 import shutil
 import stat
 import time
@@ -50,6 +51,13 @@ def test_shapes_and_names(original):
     assert layer.cos.shape == layer.sin.shape == (25, 16)
     assert layer.spec.rope == "rope1"
     assert trace.layer(0).spec.sliding_window == 8
+
+
+def test_a_process_in_another_folder_finds_a_pickled_trace(copy, monkeypatch):
+    monkeypatch.chdir(copy.parent)
+    sent = pickle.dumps(Trace.open("copy"))
+    monkeypatch.chdir("/")
+    assert pickle.loads(sent).layer(0).query.shape == (4, 5, 16)
 
 
 def test_safetensors_reads_what_we_write(original):
